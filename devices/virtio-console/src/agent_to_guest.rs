@@ -1,0 +1,185 @@
+//! Port 1 towards the guest: frames of the gate, placed into the buffers the guest has posted.
+//!
+//! To the guest the port is a stream of bytes: buffers are filled to the brim, a frame may lie
+//! over several of them, and several frames may share one. A frame that no longer fits is kept
+//! and finished when buffers come; it is the only one held.
+
+use forebay_virtio::{ChainVerdict, Interrupt, Taken, Virtqueue};
+
+use crate::gate::{Closed, Gate, Outgoing};
+
+/// Buffers filled between two looks at whether the guest wants to be woken, so that it starts to
+/// read while we still write.
+const INTERRUPT_BATCH: u32 = 16;
+
+/// Whether frames may go to the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Link {
+    /// The guest has not opened the port: what is sent now would be thrown away.
+    #[default]
+    Closed,
+    /// A connection is up.
+    Open,
+    /// This side found the connection broken, and the gate has not been told yet.
+    Failed(Closed),
+}
+
+/// What came of placing frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// The gate has no more, or the ring has no more room and its next refill will kick.
+    Everything,
+    /// The budget ran out first.
+    BudgetSpent,
+    /// The link has just failed.
+    Failed,
+}
+
+/// A frame on its way into the ring.
+#[derive(Debug)]
+struct Placing {
+    frame: Outgoing,
+    /// Bytes of header and payload placed so far.
+    done: usize,
+}
+
+impl Placing {
+    /// Writes as much as there is room for. `true` once the frame is placed whole.
+    fn write_into(&mut self, chain: &mut Taken<'_>) -> bool {
+        let head_len = self.frame.head.len();
+        if let Some(head) = self.frame.head.get(self.done..) {
+            self.done += chain.write(head);
+        }
+        if let Some(body) = self
+            .done
+            .checked_sub(head_len)
+            .and_then(|done| self.frame.body.get(done..))
+        {
+            self.done += chain.write(body);
+        }
+        self.done == head_len + self.frame.body.len()
+    }
+}
+
+/// The queue, the link, and the frame that is partly placed.
+#[derive(Debug, Default)]
+pub(crate) struct AgentToGuest {
+    pub(crate) queue: Option<Virtqueue>,
+    pub(crate) link: Link,
+    placing: Option<Placing>,
+    pub(crate) counters: ToGuestCounters,
+}
+
+/// What went through port 1 towards the guest, since the device was made.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct ToGuestCounters {
+    pub(crate) buffers: u64,
+    pub(crate) frames: u64,
+    pub(crate) bytes: u64,
+    pub(crate) ran_dry: u64,
+}
+
+impl AgentToGuest {
+    /// A connection begins.
+    pub(crate) fn open(&mut self) {
+        self.placing = None;
+        self.link = Link::Open;
+    }
+
+    /// The connection is over: a partly placed frame is dropped.
+    pub(crate) fn close(&mut self) {
+        self.placing = None;
+        self.link = Link::Closed;
+    }
+
+    /// Whether a frame waits for buffers.
+    pub(crate) fn is_placing(&self) -> bool {
+        self.placing.is_some()
+    }
+
+    /// Places frames while both the gate and the ring have some, at most `budget` buffers.
+    pub(crate) fn fill(
+        &mut self,
+        gate: &dyn Gate,
+        interrupt: &dyn Interrupt,
+        budget: u32,
+    ) -> Placed {
+        let mut filled = 0;
+        let result = self.fill_within(gate, interrupt, budget, &mut filled);
+        self.raise(filled, interrupt);
+        result.unwrap_or_else(|why| {
+            self.close();
+            self.link = Link::Failed(why);
+            Placed::Failed
+        })
+    }
+
+    fn fill_within(
+        &mut self,
+        gate: &dyn Gate,
+        interrupt: &dyn Interrupt,
+        budget: u32,
+        filled: &mut u32,
+    ) -> Result<Placed, Closed> {
+        for _ in 0..budget {
+            if self.link != Link::Open {
+                return Ok(Placed::Everything);
+            }
+            let Some(queue) = &mut self.queue else {
+                return Ok(Placed::Everything);
+            };
+            let Some(chain) = queue.peek().map_err(Closed::Ring)? else {
+                self.counters.ran_dry += 1;
+                if queue.rearm().map_err(Closed::Ring)? {
+                    continue;
+                }
+                return Ok(Placed::Everything);
+            };
+            if let Some(fault) = chain.fault() {
+                chain.consume(ChainVerdict::Drop).complete();
+                return Err(Closed::Chain(fault));
+            }
+            // Asked for only now that there is room: the later the choice, the better.
+            if self.placing.is_none() {
+                self.placing = next_frame(gate);
+            }
+            if self.placing.is_none() {
+                return Ok(Placed::Everything);
+            }
+            let mut taken = chain.consume(ChainVerdict::Use);
+            let room = taken.remaining();
+            while let Some(placing) = &mut self.placing {
+                if !placing.write_into(&mut taken) {
+                    break;
+                }
+                self.counters.frames += 1;
+                self.placing = None;
+                if taken.remaining() > 0 {
+                    self.placing = next_frame(gate);
+                }
+            }
+            self.counters.bytes += (room - taken.remaining()) as u64;
+            self.counters.buffers += 1;
+            taken.complete();
+            *filled += 1;
+            if *filled == INTERRUPT_BATCH {
+                self.raise(std::mem::take(filled), interrupt);
+            }
+        }
+        Ok(Placed::BudgetSpent)
+    }
+
+    /// Wakes the guest if it asked to hear of the buffers filled last.
+    fn raise(&mut self, filled: u32, interrupt: &dyn Interrupt) {
+        if let Some(queue) = &mut self.queue
+            && filled > 0
+            && queue.take_interrupt()
+        {
+            interrupt.signal_queue();
+        }
+    }
+}
+
+fn next_frame(gate: &dyn Gate) -> Option<Placing> {
+    gate.next_to_guest().map(|frame| Placing { frame, done: 0 })
+}

@@ -1,0 +1,320 @@
+//! The device: one lock per group of queues, and which kick leads where.
+//!
+//! What happens on port 1 is in `agent_port`; here are the console, control, and the door to the
+//! transport.
+//!
+//! # Interrupts
+//!
+//! A lone chain that was consumed inside its own kick raises none, whatever the driver asked: it
+//! is used before the kick returns, and the driver looks at the used ring before it
+//! sleeps. This departs from the letter of the specification, is safe with Linux, and doubles the
+//! rate. All else is signalled as the ring asks.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebay_virtio::spec::{F_EVENT_IDX, F_INDIRECT_DESC, F_VERSION_1};
+use forebay_virtio::{Activation, Doorbell, Interrupt, QueueSpec, VirtioDevice, Virtqueue};
+use virtio_bindings::virtio_ids::VIRTIO_ID_CONSOLE;
+
+use crate::agent_from_guest::AgentFromGuest;
+use crate::agent_to_guest::AgentToGuest;
+use crate::console_port::ConsolePort;
+use crate::control::{Control, GuestWish};
+use crate::gate::{ConsoleSink, Gate};
+use crate::queues::{QueueIndex, SPECS};
+use crate::spec::{CONFIG_SPACE, F_MULTIPORT};
+
+/// How much one turn may take from a queue before others get theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Chains.
+    pub chains: u32,
+    /// Bytes; the chain that crosses the bound is still finished.
+    pub bytes: usize,
+}
+
+impl Budget {
+    /// A turn of the event loop: two rings full, or 1 MiB.
+    pub const TURN: Budget = Budget {
+        chains: 128,
+        bytes: 1 << 20,
+    };
+    /// A kick on a vCPU thread: shorter, since the guest's processor stands still meanwhile.
+    pub const INLINE: Budget = Budget {
+        chains: 64,
+        bytes: 256 << 10,
+    };
+
+    pub(crate) fn spent(self) -> bool {
+        self.chains == 0 || self.bytes == 0
+    }
+
+    pub(crate) fn charge(&mut self, bytes: usize) {
+        self.chains = self.chains.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+/// What is left after a turn of the event loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "what is left is served only if the loop calls again"]
+pub enum Drained {
+    /// Nothing: the next chain brings a kick.
+    Everything,
+    /// A budget ran out: call again, after the other sources had their turn.
+    More,
+}
+
+/// The dual-port console. See the [crate's description](crate).
+pub struct Console {
+    pub(crate) gate: Arc<dyn Gate>,
+    pub(crate) sink: Arc<dyn ConsoleSink>,
+    pub(crate) interrupt: Arc<dyn Interrupt>,
+    pub(crate) doorbell: Arc<dyn Doorbell>,
+
+    // In the order in which they are taken.
+    pub(crate) control: Mutex<Control>,
+    pub(crate) console: Mutex<ConsolePort>,
+    pub(crate) from_guest: Mutex<AgentFromGuest>,
+    pub(crate) to_guest: Mutex<AgentToGuest>,
+
+    /// Calls of `transmit` that the one at work has to cover.
+    pub(crate) transmit_calls: AtomicU32,
+    /// Kicks of queue 5 since anything was placed towards the guest.
+    pub(crate) kicks_in_a_row: AtomicU32,
+    /// Console output was left over by a kick whose budget ran out.
+    console_left: AtomicBool,
+    /// Control messages were left over likewise.
+    control_left: AtomicBool,
+}
+
+impl Console {
+    /// Makes the device.
+    ///
+    /// `interrupt` is the device's line. `doorbell` must lead to a call of
+    /// [`drain_from_guest`](Self::drain_from_guest) on the event loop, soon.
+    #[must_use]
+    pub fn new(
+        gate: Arc<dyn Gate>,
+        sink: Arc<dyn ConsoleSink>,
+        interrupt: Arc<dyn Interrupt>,
+        doorbell: Arc<dyn Doorbell>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            gate,
+            sink,
+            interrupt,
+            doorbell,
+            control: Mutex::default(),
+            console: Mutex::default(),
+            from_guest: Mutex::default(),
+            to_guest: Mutex::default(),
+            transmit_calls: AtomicU32::new(0),
+            kicks_in_a_row: AtomicU32::new(0),
+            console_left: AtomicBool::new(false),
+            control_left: AtomicBool::new(false),
+        })
+    }
+
+    /// Serves what the guest sent, for the event loop: port 1 first, then whatever kicks of the
+    /// other queues left over, each within `budget`.
+    ///
+    /// Before it asks for the next kick of port 1 it looks for up to `poll` whether another chain
+    /// comes, if any had come at all. Sensible are 5 to 20 µs, and zero where the host has a
+    /// single processor. The gate's answers are placed towards the guest before this returns.
+    pub fn drain_from_guest(&self, budget: Budget, poll: Duration) -> Drained {
+        let left_over = [
+            self.drain_agent(budget, poll),
+            if self.console_left.swap(false, Ordering::AcqRel) {
+                self.serve_console(budget, Turn::EventLoop)
+            } else {
+                Drained::Everything
+            },
+            if self.control_left.swap(false, Ordering::AcqRel) {
+                self.serve_control(budget, Turn::EventLoop)
+            } else {
+                Drained::Everything
+            },
+        ];
+        if left_over.contains(&Drained::More) {
+            Drained::More
+        } else {
+            Drained::Everything
+        }
+    }
+
+    /// Moves console output to the sink.
+    fn serve_console(&self, mut budget: Budget, turn: Turn) -> Drained {
+        let mut port = lock(&self.console);
+        let mut taken = 0;
+        let drained = loop {
+            if budget.spent() {
+                self.console_left.store(true, Ordering::Release);
+                break Drained::More;
+            }
+            match port.serve_one(&*self.sink) {
+                Ok(Some(bytes)) => {
+                    taken += 1;
+                    budget.charge(bytes);
+                }
+                Ok(None) if rearm(&mut port.from_guest) => {}
+                // Empty, or dead: either way nothing more comes without a kick.
+                Ok(None) | Err(_) => break Drained::Everything,
+            }
+        };
+        self.signal(&mut port.from_guest, taken, turn);
+        drained
+    }
+
+    /// Acts on control messages and answers them.
+    fn serve_control(&self, mut budget: Budget, turn: Turn) -> Drained {
+        let mut control = lock(&self.control);
+        let mut taken = 0;
+        let drained = loop {
+            if budget.spent() {
+                self.control_left.store(true, Ordering::Release);
+                break Drained::More;
+            }
+            let served = control.serve_one(|wish| match wish {
+                GuestWish::None => {}
+                GuestWish::OpenAgent => self.open_agent(),
+                GuestWish::CloseAgent => self.close_agent(),
+            });
+            match served {
+                Ok(true) => {
+                    taken += 1;
+                    budget.charge(0);
+                }
+                Ok(false) if rearm(&mut control.from_guest) => {}
+                Ok(false) | Err(_) => break Drained::Everything,
+            }
+        };
+        self.signal(&mut control.from_guest, taken, turn);
+        self.flush_control(&mut control);
+        drained
+    }
+
+    /// Places due control messages.
+    fn flush_control(&self, control: &mut Control) {
+        // A dead ring cannot be told anything; the view shows it.
+        if control.is_due() && control.flush() == Ok(true) {
+            self.signal(&mut control.to_guest, 1, Turn::EventLoop);
+        }
+    }
+
+    /// Raises the interrupt for the chains completed on a queue, by the rule in the module's
+    /// description.
+    pub(crate) fn signal(&self, queue: &mut Option<Virtqueue>, chains: u32, turn: Turn) {
+        let Some(queue) = queue else {
+            return;
+        };
+        match (turn, chains) {
+            (_, 0) => {}
+            (Turn::Inline, 1) => queue.forget_interrupt(),
+            _ if queue.take_interrupt() => self.interrupt.signal_queue(),
+            _ => {}
+        }
+    }
+}
+
+/// On whose time a queue is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The vCPU thread's, inside the kick.
+    Inline,
+    /// The event loop's, or that of a kick of another queue.
+    EventLoop,
+}
+
+impl VirtioDevice for Console {
+    fn device_type(&self) -> u32 {
+        VIRTIO_ID_CONSOLE
+    }
+
+    fn features(&self) -> u64 {
+        F_VERSION_1 | F_MULTIPORT | F_EVENT_IDX | F_INDIRECT_DESC
+    }
+
+    fn queues(&self) -> &[QueueSpec] {
+        &SPECS
+    }
+
+    fn read_config(&self, offset: u64, data: &mut [u8]) {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let field = CONFIG_SPACE.get(from..).unwrap_or_default();
+        for (to, byte) in data.iter_mut().zip(field) {
+            *to = *byte;
+        }
+    }
+
+    fn activate(&self, activation: Activation) {
+        let mut queues = activation.queues;
+        let mut take = |index: QueueIndex| {
+            queues
+                .get_mut(usize::from(index.index()))
+                .and_then(Option::take)
+        };
+        {
+            let mut control = lock(&self.control);
+            control.to_guest = take(QueueIndex::ControlToGuest);
+            control.from_guest = take(QueueIndex::ControlFromGuest);
+        }
+        lock(&self.console).from_guest = take(QueueIndex::ConsoleFromGuest);
+        lock(&self.from_guest).queue = take(QueueIndex::AgentFromGuest);
+        lock(&self.to_guest).queue = take(QueueIndex::AgentToGuest);
+    }
+
+    fn notify(&self, queue: u16) {
+        let drained = match QueueIndex::from_index(queue) {
+            Some(QueueIndex::ConsoleFromGuest) => self.serve_console(Budget::INLINE, Turn::Inline),
+            Some(QueueIndex::ControlFromGuest) => self.serve_control(Budget::INLINE, Turn::Inline),
+            Some(QueueIndex::ControlToGuest) => {
+                self.flush_control(&mut lock(&self.control));
+                return;
+            }
+            Some(QueueIndex::AgentToGuest) => return self.transmit(),
+            Some(QueueIndex::AgentFromGuest) => return self.kick_agent(),
+            // Console input is not sent, so its buffers are of no interest.
+            Some(QueueIndex::ConsoleToGuest) | None => return,
+        };
+        // The driver spins for these chains and will not kick again, so somebody must go on.
+        if drained == Drained::More {
+            self.doorbell.ring();
+        }
+    }
+
+    fn reset(&self) {
+        lock(&self.control).reset();
+        lock(&self.console).from_guest = None;
+        self.reset_agent();
+        self.console_left.store(false, Ordering::Release);
+        self.control_left.store(false, Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for Console {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Console")
+            .field("state", &self.inspect())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks a queue for the next kick. `true` if there are chains already.
+fn rearm(queue: &mut Option<Virtqueue>) -> bool {
+    queue
+        .as_mut()
+        .is_some_and(|queue| queue.rearm().unwrap_or(false))
+}
+
+/// Locks, whoever panicked before. Every step leaves these structures valid; a panic in the gate or
+/// sink is the machine's to deal with.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "device_test.rs"]
+mod tests;

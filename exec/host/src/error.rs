@@ -1,0 +1,143 @@
+//! What can go wrong, one enum per operation: running a command, writing its stdin, controlling
+//! it. "Never ran", "ran and exited" and "connection lost" are different things here, and a
+//! program that exits with 1 is none of them.
+
+use std::io;
+
+use forebay_exec_proto::host as proto;
+
+use crate::failure::{Failure, StdinError};
+
+/// A command could not be run, or its result cannot be known.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecError {
+    /// The VM runs as many executions as it may, over all clients together. Nothing was sent. A
+    /// slot comes free when an execution has exited and its output was read or dropped.
+    #[error(
+        "the VM already runs {active} of at most {limit} executions (max_executions); wait for \
+         one to end and read or drop its output, or give the VM a higher limit"
+    )]
+    AtCapacity {
+        /// The VM's `max_executions`.
+        limit: u32,
+        /// Executions that hold a slot now.
+        active: u32,
+    },
+    /// The encoded request is larger than one may be. Nothing was sent.
+    #[error(
+        "the request takes {size} bytes, at most {limit} are possible; shorten arguments and \
+         environment, or send the data by stdin"
+    )]
+    TooLarge {
+        /// Encoded size of the request in bytes.
+        size: usize,
+        /// Largest size in bytes.
+        limit: usize,
+    },
+    /// The request cannot be given to any program. Nothing was sent.
+    #[error("{field} {why}")]
+    InvalidRequest {
+        /// The part of the request, such as `args[2]` or `env`.
+        field: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The agent in the guest has not reported ready yet. Nothing was sent.
+    #[error("the guest's agent is not ready; wait for the VM's start to finish first")]
+    NotReady,
+    /// The program never ran; the guest says why.
+    #[error("the program did not start: {0}")]
+    NotStarted(Failure),
+    /// The guest broke the protocol for this execution, which was killed. Other executions go on.
+    #[error("the guest broke the exec protocol, the execution was killed: {0}")]
+    Protocol(Failure),
+    /// The VM, or the agent in it, is gone. Whether the command ran to its end is not known.
+    #[error("the VM is gone: {reason}")]
+    VmGone {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A write to a command's stdin, or its close, failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// This sink was closed before.
+    #[error("stdin closed: the sink was closed before this write")]
+    Closed,
+    /// The command closed its stdin or stopped reading it. It goes on running.
+    #[error("the command no longer reads its stdin: {0}")]
+    Broken(StdinError),
+    /// The execution has ended; its exit tells how.
+    #[error("the execution has ended, nobody reads its stdin")]
+    Ended,
+    /// The VM, or the agent in it, is gone.
+    #[error("the VM is gone: {reason}")]
+    VmGone {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A signal could not be sent.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The execution has ended. No other process was reached.
+    #[error("the execution has ended")]
+    Ended,
+    /// The VM, or the agent in it, is gone.
+    #[error("the VM is gone: {reason}")]
+    VmGone {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// `AtCapacity` is [`io::ErrorKind::QuotaExceeded`], `VmGone` is
+/// [`io::ErrorKind::ConnectionAborted`]; the error itself is the source.
+impl From<ExecError> for io::Error {
+    fn from(error: ExecError) -> Self {
+        let kind = match &error {
+            ExecError::AtCapacity { .. } => io::ErrorKind::QuotaExceeded,
+            ExecError::TooLarge { .. } => io::ErrorKind::ArgumentListTooLong,
+            ExecError::InvalidRequest { .. } => io::ErrorKind::InvalidInput,
+            ExecError::NotReady => io::ErrorKind::NotConnected,
+            ExecError::NotStarted(failure) => match failure.kind {
+                crate::FailureKind::NotFound => io::ErrorKind::NotFound,
+                crate::FailureKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+                crate::FailureKind::OutOfMemory => io::ErrorKind::OutOfMemory,
+                _ => io::ErrorKind::Other,
+            },
+            ExecError::Protocol(_) => io::ErrorKind::InvalidData,
+            ExecError::VmGone { .. } => io::ErrorKind::ConnectionAborted,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// All but `VmGone` are [`io::ErrorKind::BrokenPipe`], as for a pipe nobody reads.
+impl From<WriteError> for io::Error {
+    fn from(error: WriteError) -> Self {
+        let kind = match &error {
+            WriteError::Closed | WriteError::Broken(_) | WriteError::Ended => {
+                io::ErrorKind::BrokenPipe
+            }
+            WriteError::VmGone { .. } => io::ErrorKind::ConnectionAborted,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl From<proto::StartError> for ExecError {
+    fn from(error: proto::StartError) -> Self {
+        match error {
+            proto::StartError::AtCapacity { limit, active } => Self::AtCapacity { limit, active },
+            proto::StartError::TooLarge { size, limit } => Self::TooLarge { size, limit },
+            proto::StartError::NotReady => Self::NotReady,
+            proto::StartError::Closed(reason) => Self::VmGone { reason },
+        }
+    }
+}

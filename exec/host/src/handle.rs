@@ -1,0 +1,274 @@
+//! The handle of a running command, whole and in parts.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use forebay_exec_proto::Stream;
+use forebay_exec_proto::host::{Event, Terminal};
+
+use crate::ExecId;
+use crate::control::ExecControl;
+use crate::error::{ControlError, ExecError};
+use crate::event::ExecEvent;
+use crate::failure::Failure;
+use crate::lease::{Lease, outcome};
+use crate::reader::ExecReader;
+use crate::signal::Signal;
+use crate::sink::ExecSink;
+use crate::status::{ExecOutput, ExitStatus};
+use crate::waiting::Half;
+
+/// Events that `collect` takes at most under one lock.
+const BATCH: usize = 32;
+
+/// A command that runs in the guest. Names follow [`tokio::process::Child`]'s; what dropping
+/// does is different:
+///
+/// | dropped | then |
+/// |---|---|
+/// | the handle, while an [`ExecSink`] or [`ExecControl`] lives | the command runs on; its output is discarded as it comes, so that it never waits for a reader |
+/// | the last of handle, parts, sink and controls | everything in the execution is killed |
+/// | any of them, after [`detach`](Self::detach) | nothing is killed |
+///
+/// An untaken stdin is closed when the handle goes. The execution's slot is free when its
+/// process has exited and its output was read, or discarded as above.
+///
+/// ([`tokio::process::Child`]: https://docs.rs/tokio/latest/tokio/process/struct.Child.html)
+#[derive(Debug)]
+pub struct ExecHandle {
+    lease: Arc<Lease>,
+    pid: u32,
+    /// `Started` was reported by `recv`.
+    start_told: bool,
+    stdin: Option<ExecSink>,
+    stdout: ExecReader,
+    stderr: ExecReader,
+}
+
+/// The parts of a handle, each of which can move to a task of its own. What dropping them does
+/// stands at [`ExecHandle`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ExecParts {
+    /// Writes its stdin; `None` if that is not piped, or was taken before.
+    pub stdin: Option<ExecSink>,
+    /// Reads its stdout.
+    pub stdout: ExecReader,
+    /// Reads its stderr.
+    pub stderr: ExecReader,
+    /// Waits for its end.
+    pub exit: ExecExit,
+}
+
+/// Waits for the end of a command whose streams are read elsewhere.
+#[derive(Debug)]
+pub struct ExecExit {
+    lease: Arc<Lease>,
+}
+
+impl ExecHandle {
+    pub(crate) fn new(lease: Arc<Lease>, pid: u32, piped: bool) -> Self {
+        Self {
+            pid,
+            start_told: false,
+            stdin: piped.then(|| ExecSink::new(Arc::clone(&lease))),
+            stdout: ExecReader::new(Arc::clone(&lease), Stream::Stdout),
+            stderr: ExecReader::new(Arc::clone(&lease), Stream::Stderr),
+            lease,
+        }
+    }
+
+    /// The execution's id: never used again in this VM's life.
+    #[must_use]
+    pub fn id(&self) -> ExecId {
+        self.lease.id()
+    }
+
+    /// The program's process id in the guest. For people and logs: signals go by
+    /// [`signal`](Self::signal), which cannot reach another process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The next event, in the order described at [`ExecEvent`]; `None` after the last.
+    ///
+    /// Taking a chunk is what gives the command room for more output. Cancelling loses nothing.
+    pub async fn recv(&mut self) -> Option<ExecEvent> {
+        if !std::mem::replace(&mut self.start_told, true) {
+            return Some(ExecEvent::Started { pid: self.pid });
+        }
+        let event = poll_fn(|cx| {
+            self.lease.poll(cx, Half::Events, |inner, id| {
+                let event = inner.conn.next_event(id);
+                let over = event.is_none() && inner.conn.terminal(id).is_some();
+                (event.is_some() || over).then_some(event)
+            })
+        });
+        Some(match event.await? {
+            Event::Started { pid } => ExecEvent::Started { pid },
+            Event::Stdout(data) => ExecEvent::Stdout(data),
+            Event::Stderr(data) => ExecEvent::Stderr(data),
+            Event::StdinError(error) => ExecEvent::StdinError((&error).into()),
+            Event::End(terminal) => last_event(&terminal),
+        })
+    }
+
+    /// The sink that writes its stdin, once; `None` if stdin is not piped or was taken.
+    pub fn take_stdin(&mut self) -> Option<ExecSink> {
+        self.stdin.take()
+    }
+
+    /// Waits for the end. Discards what was not read of the output, now and as it comes, and
+    /// closes a stdin that was not taken, since a chatty or a reading command would never end
+    /// otherwise. May be called again.
+    ///
+    /// Cancelling it does neither end the command nor undo the discarding.
+    ///
+    /// # Errors
+    /// [`ExecError::Protocol`] or [`ExecError::VmGone`]: how the command ended is not known.
+    pub async fn wait(&mut self) -> Result<ExitStatus, ExecError> {
+        drop(self.stdin.take());
+        for stream in Stream::ALL {
+            self.lease.discard(stream);
+        }
+        self.lease.ended().await
+    }
+
+    /// Waits for the end and gives all output that was not read before. Reads both streams,
+    /// and closes a stdin that was not taken. Memory grows with the output.
+    ///
+    /// Dropping the future drops the handle.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); the output so far is lost then. Use [`recv`](Self::recv) to
+    /// keep what arrives.
+    pub async fn collect(mut self) -> Result<ExecOutput, ExecError> {
+        drop(self.stdin.take());
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            poll_fn(|cx| {
+                self.lease.poll(cx, Half::Events, |inner, id| {
+                    while batch.len() < BATCH {
+                        match inner.conn.next_event(id) {
+                            Some(event) => batch.push(event),
+                            None => break,
+                        }
+                    }
+                    (!batch.is_empty() || inner.conn.terminal(id).is_some()).then_some(())
+                })
+            })
+            .await;
+            // An empty batch with an end: `recv` has reported the last event before.
+            let over = batch.is_empty();
+            for event in batch.drain(..) {
+                match event {
+                    Event::Stdout(data) => stdout.extend_from_slice(&data),
+                    Event::Stderr(data) => stderr.extend_from_slice(&data),
+                    Event::Started { .. } | Event::StdinError(_) => {}
+                    Event::End(terminal) => {
+                        let status = outcome(&terminal)?;
+                        return Ok(ExecOutput { status, stdout, stderr });
+                    }
+                }
+            }
+            if over {
+                let status = self.lease.ended().await?;
+                return Ok(ExecOutput { status, stdout, stderr });
+            }
+        }
+    }
+
+    /// Sends a signal; see [`ExecControl::signal`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn signal(&self, signal: Signal) -> Result<(), ControlError> {
+        self.lease.signal(signal).await
+    }
+
+    /// Kills everything in the execution; see [`ExecControl::kill`].
+    pub fn kill(&self) {
+        self.lease.kill();
+    }
+
+    /// A control that can be elsewhere than the handle. As long as one lives, dropping the
+    /// handle does not kill the command.
+    #[must_use]
+    pub fn control(&self) -> ExecControl {
+        ExecControl::new(Arc::clone(&self.lease))
+    }
+
+    /// Lets the command run on without a handle. Its output is discarded as it comes, an
+    /// untaken stdin is closed, and its slot is free when it has exited. A sink or control
+    /// that lives keeps working, and dropping it no longer kills.
+    pub fn detach(self) -> ExecId {
+        self.lease.detach();
+        self.lease.id()
+    }
+
+    /// Takes the handle apart.
+    #[must_use = "dropping the parts kills the command"]
+    pub fn split(self) -> ExecParts {
+        ExecParts {
+            stdin: self.stdin,
+            stdout: self.stdout,
+            stderr: self.stderr,
+            exit: ExecExit { lease: self.lease },
+        }
+    }
+}
+
+impl ExecExit {
+    /// The execution's id.
+    #[must_use]
+    pub fn id(&self) -> ExecId {
+        self.lease.id()
+    }
+
+    /// Waits for the end; may be called again, and cancelling it does nothing.
+    ///
+    /// Unlike [`ExecHandle::wait`] it discards nothing: the end is known only after all output
+    /// has been received, so somebody must read the readers, or drop them.
+    ///
+    /// # Errors
+    /// [`ExecError::Protocol`] or [`ExecError::VmGone`]: how the command ended is not known.
+    pub async fn wait(&mut self) -> Result<ExitStatus, ExecError> {
+        self.lease.ended().await
+    }
+
+    /// Sends a signal; see [`ExecControl::signal`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn signal(&self, signal: Signal) -> Result<(), ControlError> {
+        self.lease.signal(signal).await
+    }
+
+    /// Kills everything in the execution; see [`ExecControl::kill`].
+    pub fn kill(&self) {
+        self.lease.kill();
+    }
+
+    /// A control; see [`ExecHandle::control`].
+    #[must_use]
+    pub fn control(&self) -> ExecControl {
+        ExecControl::new(Arc::clone(&self.lease))
+    }
+}
+
+fn last_event(terminal: &Terminal) -> ExecEvent {
+    match outcome(terminal) {
+        Ok(status) => ExecEvent::Exited(status),
+        Err(ExecError::NotStarted(failure) | ExecError::Protocol(failure)) => {
+            ExecEvent::Failed(failure)
+        }
+        Err(ExecError::VmGone { reason }) => ExecEvent::Failed(Failure::vm_gone(&reason)),
+        Err(other) => ExecEvent::Failed(Failure::protocol(&other.to_string())),
+    }
+}
+
+#[cfg(test)]
+#[path = "handle_test.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+//! What keeps an execution's command from being killed: every handle part holds the lease, and
+//! the last one to go ends it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use forebay_exec_proto::host::Terminal;
+use forebay_exec_proto::{ExecId, Stream};
+use tokio::sync::Semaphore;
+
+use crate::error::ExecError;
+use crate::failure::{Failure, FailureKind};
+use crate::hub::{Hub, Inner};
+use crate::status::ExitStatus;
+use crate::waiting::Half;
+
+/// One execution, shared by its handle, readers, sink and controls.
+///
+/// Dropping the last one kills the command unless it was detached, discards its output, and
+/// leaves the slot to be freed by the guest's confirmation.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    hub: Arc<Hub>,
+    id: ExecId,
+    detached: AtomicBool,
+    /// Whose write or close it is: callers in the order in which they came.
+    pub(crate) stdin_turn: Semaphore,
+}
+
+impl Lease {
+    pub(crate) fn new(hub: Arc<Hub>, id: ExecId) -> Arc<Self> {
+        Arc::new(Self { hub, id, detached: AtomicBool::new(false), stdin_turn: Semaphore::new(1) })
+    }
+
+    pub(crate) fn id(&self) -> ExecId {
+        self.id
+    }
+
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// Does one thing with this execution under the hub's lock.
+    pub(crate) fn step<T>(&self, change: impl FnOnce(&mut Inner, ExecId) -> T) -> T {
+        self.hub.step(|inner| change(inner, self.id))
+    }
+
+    /// Looks for something under the hub's lock; if it is not there, `half` is woken when that
+    /// may have changed. Looking and registering are one step, so no wake-up is lost.
+    pub(crate) fn poll<T>(
+        &self,
+        cx: &Context<'_>,
+        half: Half,
+        look: impl FnOnce(&mut Inner, ExecId) -> Option<T>,
+    ) -> Poll<T> {
+        self.step(|inner, id| match look(inner, id) {
+            Some(found) => Poll::Ready(found),
+            None => {
+                inner.register(id, half, cx.waker());
+                Poll::Pending
+            }
+        })
+    }
+
+    /// Waits for the end. Output may still be unread then.
+    pub(crate) async fn ended(&self) -> Result<ExitStatus, ExecError> {
+        std::future::poll_fn(|cx| {
+            self.poll(cx, Half::Exit, |inner, id| inner.conn.terminal(id).map(outcome))
+        })
+        .await
+    }
+
+    /// From here on the command outlives its handles.
+    pub(crate) fn detach(&self) {
+        self.detached.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn discard(&self, stream: Stream) {
+        self.step(|inner, id| inner.conn.discard(id, stream));
+    }
+
+    pub(crate) fn kill(&self) {
+        // Refused only when it has ended, which is what was wanted.
+        let _ = self.step(|inner, id| inner.conn.kill(id));
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let kill = !*self.detached.get_mut();
+        self.hub.step(|inner| inner.release(self.id, kill));
+    }
+}
+
+/// What an end means to the caller.
+pub(crate) fn outcome(terminal: &Terminal) -> Result<ExitStatus, ExecError> {
+    match terminal {
+        Terminal::Exited(status) => ExitStatus::from_wire(status).ok_or_else(|| {
+            ExecError::Protocol(Failure::protocol(
+                "the guest reported an exit by a signal that does not exist",
+            ))
+        }),
+        Terminal::Failed(failure) => {
+            let failure = Failure::from(failure);
+            Err(match failure.kind {
+                FailureKind::Protocol => ExecError::Protocol(failure),
+                _ => ExecError::NotStarted(failure),
+            })
+        }
+        Terminal::Lost(reason) => Err(ExecError::VmGone { reason: reason.clone() }),
+    }
+}

@@ -1,0 +1,66 @@
+//! Run commands in a forebay guest: admission, routing, and the async handles.
+//!
+//! ```text
+//!  Client ── exec ──► Exec ── spawn ──► ExecHandle ── split ──► ExecSink, 2 × ExecReader, ExecExit
+//!                       └─ .await ──► ExecOutput       └─ control ──► ExecControl
+//!  ─────────────────────────────── Hub ───────────────────────────────
+//!                  one lock around one protocol connection
+//!  ───────── Link::transmit, next_to_guest │ judge, deliver ──────────
+//!                              the VMM's device
+//! ```
+//!
+//! This crate knows neither KVM nor virtio: the VMM gives frames to the [`Hub`] and pulls frames
+//! from it. It does no protocol either: frames, credit, scheduling and the table of executions
+//! are `forebay-exec-proto`'s. What is here is what needs a lock, a waker or a future.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `hub` | the connection under its lock, wake-ups, the VMM's side |
+//! | `waiting` | who waits for which half of an execution |
+//! | `lease` | what keeps an execution alive, and what its end means |
+//! | `client`, `exec` | the application's door; building, checking and starting a request |
+//! | `handle`, `reader`, `sink`, `control` | the handle and its parts |
+//! | `status`, `event`, `failure`, `signal`, `error` | results |
+//!
+//! Memory is bounded by the VM's limits ([`Limits`]), whatever the guest sends and however long
+//! the application does not read: unread output by `output_limit` per execution, stdin by what
+//! the caller handed in. Nothing is ever queued here.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+mod client;
+mod control;
+mod error;
+mod event;
+mod exec;
+mod failure;
+mod handle;
+mod hub;
+mod lease;
+mod reader;
+mod signal;
+mod sink;
+mod status;
+mod waiting;
+
+#[cfg(test)]
+mod fake_guest;
+
+pub use client::Client;
+pub use control::ExecControl;
+pub use error::{ControlError, ExecError, WriteError};
+pub use event::ExecEvent;
+pub use exec::{Exec, Stdin};
+pub use failure::{Failure, FailureKind, StdinError};
+pub use forebay_exec_proto::host::{Config, ExecView, Frame, Verdict, View};
+pub use forebay_exec_proto::{
+    ByteVec, EnvVar, ExecId, HEADER_LEN, LimitError, Limits, Ready, Stream,
+};
+pub use handle::{ExecExit, ExecHandle, ExecParts};
+pub use hub::{Hub, Link};
+pub use reader::ExecReader;
+pub use signal::Signal;
+pub use status::{Exit, ExecOutput, ExitStatus};

@@ -1,0 +1,167 @@
+//! Credit of one direction of one execution, as cumulative totals.
+//!
+//! Totals only grow, so saying one twice is harmless and a lost or reordered announcement can
+//! never free capacity twice. Every operation that would pass its bound is refused and changes
+//! nothing; the caller decides whose fault that was.
+//!
+//! ```text
+//!   Sender                                  Receiver
+//!   sent ≥ acked, sent − acked ≤ limit      received ≥ released, received − released ≤ limit
+//!   charge(n) before sending       ───►     charge(n) on arrival
+//!   acknowledge(total)             ◄───     release(n) when consumed; due() is the total to say
+//! ```
+
+/// A total that may not be: it goes back, or beyond what was sent, or past the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreditError;
+
+/// The end that sends data and waits for capacity.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    limit: u64,
+    sent: u64,
+    acked: u64,
+}
+
+impl Sender {
+    /// Nothing sent, all of `limit` available.
+    #[must_use]
+    pub fn new(limit: u32) -> Self {
+        Self {
+            limit: u64::from(limit),
+            sent: 0,
+            acked: 0,
+        }
+    }
+
+    /// Units that may be sent now.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        self.limit.saturating_sub(self.outstanding())
+    }
+
+    /// Units sent and not acknowledged.
+    #[must_use]
+    pub fn outstanding(&self) -> u64 {
+        self.sent.saturating_sub(self.acked)
+    }
+
+    /// Units sent in all.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Units acknowledged in all.
+    #[must_use]
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// Books `n` units as sent.
+    ///
+    /// # Errors
+    /// More than [`available`](Self::available), or the total would pass `u64::MAX`.
+    pub fn charge(&mut self, n: u64) -> Result<(), CreditError> {
+        if n > self.available() {
+            return Err(CreditError);
+        }
+        self.sent = self.sent.checked_add(n).ok_or(CreditError)?;
+        Ok(())
+    }
+
+    /// Takes the peer's cumulative total. Gives the units that became free, zero for a repeat.
+    ///
+    /// # Errors
+    /// A smaller total than before, or one above what was sent.
+    pub fn acknowledge(&mut self, total: u64) -> Result<u64, CreditError> {
+        if total > self.sent {
+            return Err(CreditError);
+        }
+        let freed = total.checked_sub(self.acked).ok_or(CreditError)?;
+        self.acked = total;
+        Ok(freed)
+    }
+}
+
+/// The end that holds data until it is consumed.
+#[derive(Debug, Clone)]
+pub struct Receiver {
+    limit: u64,
+    received: u64,
+    released: u64,
+    said: u64,
+}
+
+impl Receiver {
+    /// Nothing received; up to `limit` may be outstanding.
+    #[must_use]
+    pub fn new(limit: u32) -> Self {
+        Self {
+            limit: u64::from(limit),
+            received: 0,
+            released: 0,
+            said: 0,
+        }
+    }
+
+    /// Units received and not consumed.
+    #[must_use]
+    pub fn outstanding(&self) -> u64 {
+        self.received.saturating_sub(self.released)
+    }
+
+    /// Units received in all.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Units consumed in all.
+    #[must_use]
+    pub fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// Books `n` units that arrived.
+    ///
+    /// # Errors
+    /// They exceed the allowance: the peer sent what it had no credit for.
+    pub fn charge(&mut self, n: u64) -> Result<(), CreditError> {
+        let outstanding = self.outstanding().checked_add(n).ok_or(CreditError)?;
+        if outstanding > self.limit {
+            return Err(CreditError);
+        }
+        self.received = self.received.checked_add(n).ok_or(CreditError)?;
+        Ok(())
+    }
+
+    /// Books `n` units as consumed. The only place where capacity comes back.
+    ///
+    /// # Errors
+    /// More than is outstanding: a fault of the caller, which must not grant the peer anything.
+    pub fn release(&mut self, n: u64) -> Result<(), CreditError> {
+        if n > self.outstanding() {
+            return Err(CreditError);
+        }
+        self.released = self.released.checked_add(n).ok_or(CreditError)?;
+        Ok(())
+    }
+
+    /// Whether there is a total that the peer has not been told.
+    #[must_use]
+    pub fn due(&self) -> bool {
+        self.released > self.said
+    }
+
+    /// The total to tell now; from here on it counts as told. Reading it when the frame is
+    /// built is what makes nearby consumption coalesce.
+    pub fn say(&mut self) -> u64 {
+        self.said = self.released;
+        self.released
+    }
+}
+
+#[cfg(test)]
+#[path = "credit_test.rs"]
+mod tests;

@@ -1,0 +1,316 @@
+//! Taking the host's byte stream apart, in whatever pieces the port gives it.
+//!
+//! Stdin goes straight from the piece at hand into its execution's ring. Every other payload is
+//! gathered first; the decoder holds at most one of them, and allocates by what arrived, never
+//! by an announced length.
+
+use alloc::vec::Vec;
+
+use super::execution::Exec;
+use super::{Conn, Event, Reply, State};
+use crate::frame::{FRAME_MAX, HEADER_LEN, Header, LAST, OPTIONAL, ToGuest};
+use crate::id::ExecId;
+use crate::message::{Bootstrap, Request, decode, decode_u32, decode_u64};
+use crate::{GENERATION, PeerFault, REQUEST_MAX, REQUEST_PART};
+
+/// Largest payload of a frame other than stdin or a request part.
+const SMALL_MAX: usize = FRAME_MAX - HEADER_LEN;
+
+#[derive(Debug)]
+pub(super) struct Decoder {
+    head: [u8; HEADER_LEN],
+    have: usize,
+    body: Option<Body>,
+    /// The one request in assembly.
+    request: Option<(ExecId, Vec<u8>)>,
+}
+
+/// The frame whose payload is coming in.
+#[derive(Debug)]
+struct Body {
+    header: Header,
+    left: usize,
+    sink: Sink,
+}
+
+#[derive(Debug)]
+enum Sink {
+    /// Into the ring of this execution.
+    Stdin(ExecId),
+    /// Gathered, then handled.
+    Gather(ToGuest, Vec<u8>),
+    /// For an execution that has ended, or of a kind that may be skipped.
+    Skip,
+}
+
+impl Decoder {
+    pub(super) const fn new() -> Self {
+        Self {
+            head: [0; HEADER_LEN],
+            have: 0,
+            body: None,
+            request: None,
+        }
+    }
+}
+
+impl Conn {
+    /// Takes bytes of the host's stream.
+    ///
+    /// # Errors
+    /// The host broke the protocol; the connection is dead and nothing more may be given.
+    pub fn handle_bytes(&mut self, mut bytes: &[u8]) -> Result<(), PeerFault> {
+        loop {
+            if self.decoder.body.is_none() {
+                bytes = self.fill_head(bytes);
+                if self.decoder.have < HEADER_LEN {
+                    return Ok(());
+                }
+                self.decoder.have = 0;
+                let header = Header::decode(&self.decoder.head);
+                self.decoder.body = Some(self.open_body(header)?);
+            }
+            let Some(mut body) = self.decoder.body.take() else {
+                return Ok(());
+            };
+            let (piece, rest) = bytes.split_at(bytes.len().min(body.left));
+            bytes = rest;
+            body.left = body.left.saturating_sub(piece.len());
+            match &mut body.sink {
+                Sink::Stdin(id) => {
+                    if let Some(exec) = self.execs.get_mut(id) {
+                        exec.stdin.extend(piece);
+                    }
+                }
+                Sink::Gather(_, gathered) => gathered.extend_from_slice(piece),
+                Sink::Skip => {}
+            }
+            if body.left > 0 {
+                self.decoder.body = Some(body);
+                return Ok(());
+            }
+            self.close_body(body)?;
+        }
+    }
+
+    /// Moves bytes into the header; gives the rest.
+    fn fill_head<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let decoder = &mut self.decoder;
+        let missing = HEADER_LEN.saturating_sub(decoder.have);
+        let (piece, rest) = bytes.split_at(bytes.len().min(missing));
+        let end = decoder.have.saturating_add(piece.len());
+        if let Some(slot) = decoder.head.get_mut(decoder.have..end) {
+            slot.copy_from_slice(piece);
+        }
+        decoder.have = end;
+        rest
+    }
+
+    /// Judges a header and decides where its payload goes.
+    fn open_body(&mut self, header: Header) -> Result<Body, PeerFault> {
+        let left = usize::try_from(header.len).unwrap_or(usize::MAX);
+        if left > FRAME_MAX.saturating_sub(HEADER_LEN) {
+            return Err(PeerFault("frame exceeds the 32768-byte ceiling"));
+        }
+        if header.reserved != 0 {
+            return Err(PeerFault("reserved header bytes are not zero"));
+        }
+        let Some(kind) = ToGuest::from_wire(header.kind) else {
+            if header.flags & OPTIONAL == 0 {
+                return Err(PeerFault("frame kind is not known"));
+            }
+            return Ok(Body {
+                header,
+                left,
+                sink: Sink::Skip,
+            });
+        };
+        let sink = match kind {
+            ToGuest::Bootstrap if self.state != State::AwaitBootstrap => {
+                return Err(PeerFault("a second bootstrap"));
+            }
+            ToGuest::Bootstrap | ToGuest::PowerOff => Sink::Gather(kind, Vec::new()),
+            _ if self.state != State::Ready => {
+                return Err(PeerFault("a frame before the agent was ready"));
+            }
+            ToGuest::Ping => Sink::Gather(kind, Vec::new()),
+            ToGuest::Request => self.open_request(header, left)?,
+            _ => self.open_execution(kind, header, left)?,
+        };
+        Ok(Body { header, left, sink })
+    }
+
+    fn open_request(&mut self, header: Header, left: usize) -> Result<Sink, PeerFault> {
+        let id = exec_id(header)?;
+        if left > REQUEST_PART {
+            return Err(PeerFault("a request part larger than 16 KiB"));
+        }
+        match &self.decoder.request {
+            Some((open, have)) if *open == id => {
+                if have.len().saturating_add(left) > REQUEST_MAX {
+                    return Err(PeerFault("a request larger than 1 MiB"));
+                }
+            }
+            Some(_) => return Err(PeerFault("a second request before the first was whole")),
+            None if id.get() <= self.last_id => {
+                return Err(PeerFault("an execution id was used again"));
+            }
+            None if self.execs.len() >= self.limits.max_executions as usize => {
+                return Err(PeerFault("an execution beyond max_executions"));
+            }
+            None => {
+                self.last_id = id.get();
+                self.decoder.request = Some((id, Vec::new()));
+            }
+        }
+        Ok(Sink::Gather(ToGuest::Request, Vec::new()))
+    }
+
+    fn open_execution(
+        &mut self,
+        kind: ToGuest,
+        header: Header,
+        left: usize,
+    ) -> Result<Sink, PeerFault> {
+        let id = exec_id(header)?;
+        let chunk = self.limits.stdin_chunk_size as usize;
+        let Some(exec) = self.execs.get_mut(&id) else {
+            // It ended while this was on its way, which is nobody's fault.
+            return if id.get() <= self.last_id && left <= SMALL_MAX {
+                Ok(Sink::Skip)
+            } else {
+                Err(PeerFault(
+                    "a frame names an execution that was never started",
+                ))
+            };
+        };
+        if kind != ToGuest::Stdin {
+            return Ok(Sink::Gather(kind, Vec::new()));
+        }
+        if exec.stdin_eof {
+            return Err(PeerFault("stdin after its end"));
+        }
+        if left == 0 || left > chunk {
+            return Err(PeerFault(
+                "a stdin chunk that is empty or larger than stdin_chunk_size",
+            ));
+        }
+        exec.stdin_credit
+            .charge(left as u64)
+            .map_err(|_| PeerFault("stdin beyond input_limit"))?;
+        Ok(Sink::Stdin(id))
+    }
+
+    /// Acts on a frame whose payload is complete.
+    fn close_body(&mut self, body: Body) -> Result<(), PeerFault> {
+        match body.sink {
+            Sink::Skip => Ok(()),
+            Sink::Stdin(id) => {
+                if self.execs.get(&id).is_some_and(|exec| exec.stdin_done) {
+                    self.drop_stdin(id);
+                } else {
+                    self.events.push_back(Event::StdinData(id));
+                }
+                Ok(())
+            }
+            Sink::Gather(kind, payload) => self.act(kind, body.header, &payload),
+        }
+    }
+
+    fn act(&mut self, kind: ToGuest, header: Header, payload: &[u8]) -> Result<(), PeerFault> {
+        match kind {
+            ToGuest::Bootstrap => {
+                let bootstrap: Bootstrap =
+                    decode(payload).ok_or(PeerFault("the bootstrap cannot be decoded"))?;
+                if bootstrap.generation != GENERATION {
+                    return Err(PeerFault("the host speaks another protocol generation"));
+                }
+                if bootstrap.limits.validate().is_err() {
+                    return Err(PeerFault("the bootstrap's limits cannot work"));
+                }
+                self.limits = bootstrap.limits;
+                self.state = State::Greeted {
+                    connection: bootstrap.connection,
+                };
+                self.events.push_back(Event::Bootstrap(bootstrap));
+            }
+            ToGuest::Ping => {
+                let seq = decode_u64(payload).ok_or(PeerFault("a ping without its number"))?;
+                self.reply(Reply::Pong(seq))?;
+            }
+            ToGuest::PowerOff => {
+                let [reboot, a, b, c, d] = *payload else {
+                    return Err(PeerFault("a power-off of another length"));
+                };
+                self.events.push_back(Event::PowerOff {
+                    reboot: reboot != 0,
+                    grace_ms: u32::from_le_bytes([a, b, c, d]),
+                });
+            }
+            ToGuest::Request => self.take_part(header, payload)?,
+            _ => {
+                let id = exec_id(header)?;
+                self.act_on(kind, id, payload)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_part(&mut self, header: Header, payload: &[u8]) -> Result<(), PeerFault> {
+        let Some((id, mut whole)) = self.decoder.request.take() else {
+            return Err(PeerFault("a request part out of turn"));
+        };
+        whole.extend_from_slice(payload);
+        if header.flags & LAST == 0 {
+            self.decoder.request = Some((id, whole));
+            return Ok(());
+        }
+        let request: Request =
+            decode(&whole).ok_or(PeerFault("an exec request cannot be decoded"))?;
+        let mut exec = Exec::new(&self.limits);
+        if request.stdin == crate::StdinMode::Null {
+            exec.stdin_eof = true;
+        }
+        self.execs.insert(id, exec);
+        self.events.push_back(Event::Start { id, request });
+        Ok(())
+    }
+
+    fn act_on(&mut self, kind: ToGuest, id: ExecId, payload: &[u8]) -> Result<(), PeerFault> {
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return Ok(());
+        };
+        match kind {
+            ToGuest::StdinEof => {
+                if core::mem::replace(&mut exec.stdin_eof, true) {
+                    return Err(PeerFault("a second end of stdin"));
+                }
+                self.events.push_back(Event::StdinEof(id));
+            }
+            ToGuest::OutputAck => {
+                let total = decode_u64(payload).ok_or(PeerFault("an ack without its total"))?;
+                exec.window
+                    .acknowledge(total)
+                    .map_err(|_| PeerFault("an ack goes back, or beyond what was sent"))?;
+                self.schedule_slot(id);
+            }
+            ToGuest::Signal => {
+                let signal = decode_u32(payload).ok_or(PeerFault("a signal without its number"))?;
+                self.events.push_back(Event::Signal { id, signal });
+            }
+            ToGuest::Kill => self.events.push_back(Event::Kill(id)),
+            _ => return Err(PeerFault("a frame out of turn")),
+        }
+        Ok(())
+    }
+}
+
+fn exec_id(header: Header) -> Result<ExecId, PeerFault> {
+    header
+        .exec_id()
+        .ok_or(PeerFault("an execution frame names no execution"))
+}
+
+#[cfg(test)]
+#[path = "guest_test.rs"]
+mod tests;

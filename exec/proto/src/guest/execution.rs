@@ -1,0 +1,106 @@
+//! One execution as the guest's end sees it.
+
+use alloc::collections::VecDeque;
+
+use crate::CHUNK_CHARGE;
+use crate::credit::{Receiver, Sender};
+use crate::frame::Stream;
+use crate::limits::Limits;
+use crate::message::{ExitStatus, Failure, StdinError};
+
+/// The last frame of an execution.
+#[derive(Debug)]
+pub(super) enum Terminal {
+    Exited(ExitStatus),
+    Failed(Failure),
+}
+
+/// A stream's way from the command to the channel. It holds no bytes.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub(super) readable: bool,
+    pub(super) ended: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Exec {
+    pub(super) stdin: VecDeque<u8>,
+    pub(super) stdin_credit: Receiver,
+    pub(super) stdin_eof: bool,
+    /// The command reads no more: what arrives is released at once.
+    pub(super) stdin_done: bool,
+    pub(super) window: Sender,
+    pub(super) stdout: Output,
+    pub(super) stderr: Output,
+    /// The stream whose turn it is, so that neither starves the other.
+    pub(super) turn: Stream,
+    pub(super) started_due: Option<u32>,
+    pub(super) started: bool,
+    pub(super) stdin_error_due: Option<StdinError>,
+    pub(super) terminal: Option<Terminal>,
+    pub(super) in_acks: bool,
+    pub(super) in_slots: bool,
+}
+
+impl Exec {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            stdin: VecDeque::new(),
+            stdin_credit: Receiver::new(limits.input_limit),
+            stdin_eof: false,
+            stdin_done: false,
+            window: Sender::new(limits.output_limit),
+            stdout: Output::default(),
+            stderr: Output::default(),
+            turn: Stream::Stdout,
+            started_due: None,
+            started: false,
+            stdin_error_due: None,
+            terminal: None,
+            in_acks: false,
+            in_slots: false,
+        }
+    }
+
+    pub(super) fn output(&mut self, stream: Stream) -> &mut Output {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    /// Keeps the first end that is reported.
+    pub(super) fn end(&mut self, terminal: Terminal) {
+        if self.terminal.is_none() {
+            self.terminal = Some(terminal);
+        }
+    }
+
+    /// The stream to read next, if the allowance lets any byte through.
+    pub(super) fn next_stream(&self) -> Option<Stream> {
+        if !self.started || self.window.available() <= u64::from(CHUNK_CHARGE) {
+            return None;
+        }
+        let can = |output: &Output| output.readable && !output.ended;
+        let (first, second) = match self.turn {
+            Stream::Stdout => (Stream::Stdout, Stream::Stderr),
+            Stream::Stderr => (Stream::Stderr, Stream::Stdout),
+        };
+        [first, second].into_iter().find(|stream| match stream {
+            Stream::Stdout => can(&self.stdout),
+            Stream::Stderr => can(&self.stderr),
+        })
+    }
+
+    /// Whether the terminal may leave: both streams ended, and nothing else is owed.
+    pub(super) fn terminal_due(&self) -> bool {
+        self.terminal.is_some() && self.stdout.ended && self.stderr.ended
+    }
+
+    pub(super) fn slot_ready(&self) -> bool {
+        self.started_due.is_some()
+            || (self.started && self.stdin_error_due.is_some())
+            || self.next_stream().is_some()
+            || self.terminal_due()
+    }
+}

@@ -1,0 +1,140 @@
+//! Filling the write buffer with the next frames for the host.
+
+use alloc::vec::Vec;
+
+use super::execution::Terminal;
+use super::{Conn, Reply, Transmit};
+use crate::frame::{CHUNK_CHARGE, FromGuest, HEADER_LEN, Header, Stream};
+use crate::id::ExecId;
+use crate::message::encode;
+use crate::schedule::{Slot, Turn};
+
+/// Room that any frame other than output may need: an event with both its texts at their limit.
+/// A buffer with less left is written first, so that no frame has to be put back in line.
+const FRAME_ROOM: usize = HEADER_LEN + 2 * crate::TEXT_MAX + 512;
+
+impl Conn {
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something.
+    #[must_use]
+    pub fn wants_transmit(&self) -> bool {
+        !self.schedule.is_idle()
+    }
+
+    /// Puts the next whole frame at the start of `buf`, or says what to do. Call it again with
+    /// the rest of the buffer to put several frames into one write.
+    pub fn poll_transmit(&mut self, buf: &mut [u8]) -> Transmit {
+        if self.schedule.is_idle() {
+            return Transmit::Idle;
+        }
+        if buf.len() < FRAME_ROOM {
+            return Transmit::Full;
+        }
+        while let Some(turn) = self.schedule.next_turn() {
+            let sent = match turn {
+                Turn::Ack(id) => self.put_ack(id, buf),
+                Turn::Control(never) => match never {},
+                Turn::Slot(Slot::Agent) => self.put_reply(buf),
+                Turn::Slot(Slot::Exec(id)) => self.put_slot(id, buf),
+            };
+            if let Some(sent) = sent {
+                return sent;
+            }
+        }
+        Transmit::Idle
+    }
+
+    /// Frames `n` bytes that were read to `buf[HEADER_LEN..]`, charges them, and gives the
+    /// frame's length. `n` is at most the `max` of the [`Transmit::Read`] before it.
+    pub fn output_read(&mut self, id: ExecId, stream: Stream, n: usize, buf: &mut [u8]) -> usize {
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return 0;
+        };
+        let charge = (n as u64).saturating_add(u64::from(CHUNK_CHARGE));
+        if n == 0 || exec.window.charge(charge).is_err() {
+            return 0;
+        }
+        exec.turn = match stream {
+            Stream::Stdout => Stream::Stderr,
+            Stream::Stderr => Stream::Stdout,
+        };
+        self.schedule_slot(id);
+        let header = Header::new(FromGuest::output(stream).to_wire(), Some(id), n);
+        match buf.first_chunk_mut::<HEADER_LEN>() {
+            Some(head) => *head = header.encode(),
+            None => return 0,
+        }
+        HEADER_LEN.saturating_add(n)
+    }
+
+    fn put_ack(&mut self, id: ExecId, buf: &mut [u8]) -> Option<Transmit> {
+        let exec = self.execs.get_mut(&id)?;
+        exec.in_acks = false;
+        if !exec.stdin_credit.due() {
+            return None;
+        }
+        let total = exec.stdin_credit.say();
+        put(buf, FromGuest::StdinAck, Some(id), &total.to_le_bytes())
+    }
+
+    fn put_reply(&mut self, buf: &mut [u8]) -> Option<Transmit> {
+        self.reply_slot_queued = false;
+        let reply = self.replies.pop_front()?;
+        if !self.replies.is_empty() {
+            self.reply_slot_queued = true;
+            self.schedule.push_slot(Slot::Agent);
+        }
+        match reply {
+            Reply::Ready(ready) => put(buf, FromGuest::Ready, None, &encode(&ready)),
+            Reply::Pong(seq) => put(buf, FromGuest::Pong, None, &seq.to_le_bytes()),
+        }
+    }
+
+    /// One frame of an execution: `Started` first, its terminal last, output in between.
+    fn put_slot(&mut self, id: ExecId, buf: &mut [u8]) -> Option<Transmit> {
+        let chunk = self.limits.output_chunk_size as usize;
+        let exec = self.execs.get_mut(&id)?;
+        exec.in_slots = false;
+        if let Some(pid) = exec.started_due.take() {
+            exec.started = true;
+            self.schedule_slot(id);
+            return put(buf, FromGuest::Started, Some(id), &pid.to_le_bytes());
+        }
+        if exec.started
+            && let Some(error) = exec.stdin_error_due.take()
+        {
+            self.schedule_slot(id);
+            return put(buf, FromGuest::StdinError, Some(id), &encode(&error));
+        }
+        if let Some(stream) = exec.next_stream() {
+            let window = exec
+                .window
+                .available()
+                .saturating_sub(u64::from(CHUNK_CHARGE));
+            let max = chunk
+                .min(usize::try_from(window).unwrap_or(usize::MAX))
+                .min(buf.len().saturating_sub(HEADER_LEN));
+            // Back in line by `output_read`, `stream_ready` or `stream_ended`, one of which
+            // the agent owes us now.
+            return Some(Transmit::Read { id, stream, max });
+        }
+        if exec.terminal_due() {
+            let exec = self.execs.remove(&id)?;
+            return match exec.terminal? {
+                Terminal::Exited(status) => put(buf, FromGuest::Exited, Some(id), &encode(&status)),
+                Terminal::Failed(failure) => {
+                    put(buf, FromGuest::Failed, Some(id), &encode(&failure))
+                }
+            };
+        }
+        None
+    }
+}
+
+/// Writes one frame at the start of `buf`; callers made sure that it fits.
+fn put(buf: &mut [u8], kind: FromGuest, id: Option<ExecId>, body: &[u8]) -> Option<Transmit> {
+    let mut frame = Vec::from(Header::new(kind.to_wire(), id, body.len()).encode());
+    frame.extend_from_slice(body);
+    let len = frame.len();
+    buf.get_mut(..len)?.copy_from_slice(&frame);
+    Some(Transmit::Frame(len))
+}

@@ -1,0 +1,324 @@
+//! What an application asks for: start, write, close, signal, kill, let go.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use bytes::Bytes;
+
+use super::execution::{Exec, InputState, Keep, Phase};
+use super::{Conn, Control, State};
+use crate::frame::Stream;
+use crate::id::ExecId;
+use crate::message::{Request, StdinError, StdinMode, encode};
+use crate::{CONTROL_QUEUE, REQUEST_MAX};
+
+/// Where a command's stdin comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Stdin {
+    /// Nowhere: end of file at once.
+    #[default]
+    Null,
+    /// From [`Conn::write_stdin`] until [`Conn::close_stdin`].
+    Pipe,
+    /// These bytes, then end of file. Sent without anybody polling.
+    Bytes(Bytes),
+}
+
+/// An execution that was not admitted. Nothing was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartError {
+    /// `max_executions` are active. Never queued: try again when one has ended and was read.
+    AtCapacity {
+        /// The limit.
+        limit: u32,
+        /// Executions that hold a slot now.
+        active: u32,
+    },
+    /// The encoded request is larger than [`REQUEST_MAX`].
+    TooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The largest size accepted.
+        limit: usize,
+    },
+    /// The agent has not said Ready yet.
+    NotReady,
+    /// The connection ended, with the reason.
+    Closed(String),
+}
+
+/// A write or close that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteError {
+    /// Another write of this execution is under way.
+    Busy,
+    /// Stdin was closed before, or is no pipe.
+    Closed,
+    /// The command no longer reads its stdin.
+    Broken(StdinError),
+    /// The execution has ended.
+    Ended,
+}
+
+/// A control that was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlError {
+    /// [`CONTROL_QUEUE`] controls wait; a [`ControlRoom`](super::Notice::ControlRoom) notice
+    /// tells when to try again.
+    Full,
+    /// The execution has ended; there is no process that the control could reach.
+    Ended,
+    /// The request has not left yet; a signal must not overtake it.
+    NotStarted,
+    /// The connection is not up.
+    Closed,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtCapacity { limit, active } => {
+                write!(
+                    f,
+                    "{active} executions are active, max_executions is {limit}"
+                )
+            }
+            Self::TooLarge { size, limit } => {
+                write!(
+                    f,
+                    "the request takes {size} bytes, at most {limit} are accepted"
+                )
+            }
+            Self::NotReady => f.write_str("the agent in the guest is not ready yet"),
+            Self::Closed(reason) => write!(f, "the connection to the guest ended: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for StartError {}
+
+impl Conn {
+    /// Admits an execution and queues its request. The admission is this call: whoever holds
+    /// the lock around the connection makes it atomic over all clients.
+    ///
+    /// `request.stdin` is set from `stdin`.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing was admitted and no id is used up by the first three.
+    pub fn start(&mut self, mut request: Request, stdin: Stdin) -> Result<ExecId, StartError> {
+        match &self.state {
+            State::Closed(reason) => return Err(StartError::Closed(reason.clone())),
+            State::Waiting | State::Greeting => return Err(StartError::NotReady),
+            State::Ready => {}
+        }
+        let limit = self.config.limits.max_executions;
+        if self.active >= limit {
+            return Err(StartError::AtCapacity {
+                limit,
+                active: self.active,
+            });
+        }
+        request.stdin = match stdin {
+            Stdin::Null => StdinMode::Null,
+            Stdin::Pipe | Stdin::Bytes(_) => StdinMode::Pipe,
+        };
+        let encoded = encode(&request);
+        if encoded.len() > REQUEST_MAX {
+            return Err(StartError::TooLarge {
+                size: encoded.len(),
+                limit: REQUEST_MAX,
+            });
+        }
+        let id = self.ids.next().map_err(|_| {
+            StartError::Closed(String::from("all execution ids of this VM are used"))
+        })?;
+        let mut exec = Exec::new(&self.config.limits, Bytes::from(encoded));
+        match stdin {
+            Stdin::Null => {}
+            Stdin::Pipe => exec.input.state = InputState::Open,
+            Stdin::Bytes(bytes) => {
+                exec.input.pending = bytes;
+                exec.input.state = InputState::Closing;
+            }
+        }
+        self.execs.insert(id, exec);
+        self.active = self.active.saturating_add(1);
+        if self.assembling.is_some() {
+            self.waiting_requests.push_back(id);
+        } else {
+            self.schedule_slot(id);
+        }
+        Ok(id)
+    }
+
+    /// Submits one write. The bytes are not copied: frames are cut from them as allowance
+    /// permits. [`pending_stdin`](Self::pending_stdin) reaching zero means that every byte was
+    /// handed to the channel, not that the command read it. Empty `data` does nothing.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; nothing was taken.
+    pub fn write_stdin(&mut self, id: ExecId, data: Bytes) -> Result<(), WriteError> {
+        let exec = self.execs.get_mut(&id).ok_or(WriteError::Ended)?;
+        writable(exec)?;
+        if !exec.input.pending.is_empty() {
+            return Err(WriteError::Busy);
+        }
+        exec.input.pending = data;
+        self.schedule_slot(id);
+        Ok(())
+    }
+
+    /// Bytes of the write under way that were not handed to the channel yet.
+    #[must_use]
+    pub fn pending_stdin(&self, id: ExecId) -> usize {
+        self.execs
+            .get(&id)
+            .map_or(0, |exec| exec.input.pending.len())
+    }
+
+    /// Takes back what of the write under way was not handed over. It was never charged; what
+    /// was handed over stays charged until the guest acknowledges it.
+    pub fn cancel_write(&mut self, id: ExecId) {
+        if let Some(exec) = self.execs.get_mut(&id)
+            && exec.input.state == InputState::Open
+        {
+            exec.input.pending = Bytes::new();
+        }
+    }
+
+    /// Commits the end of stdin, after everything submitted before. Doing it again is fine.
+    ///
+    /// # Errors
+    /// [`WriteError::Broken`] or [`WriteError::Ended`]: there is nothing left to close.
+    pub fn close_stdin(&mut self, id: ExecId) -> Result<(), WriteError> {
+        let exec = self.execs.get_mut(&id).ok_or(WriteError::Ended)?;
+        match writable(exec) {
+            Ok(()) => exec.input.state = InputState::Closing,
+            Err(WriteError::Closed) => return Ok(()),
+            Err(other) => return Err(other),
+        }
+        self.schedule_slot(id);
+        Ok(())
+    }
+
+    /// Why stdin cannot be written any more, or `Ok` while it can.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn stdin_state(&self, id: ExecId) -> Result<(), WriteError> {
+        self.execs.get(&id).map_or(Err(WriteError::Ended), writable)
+    }
+
+    /// Queues a signal for the execution's process group.
+    ///
+    /// # Errors
+    /// See [`ControlError`]; nothing was queued.
+    pub fn signal(&mut self, id: ExecId, signal: u32) -> Result<(), ControlError> {
+        let exec = self.execs.get(&id).ok_or(ControlError::Ended)?;
+        if exec.ended() || exec.terminal.is_some() {
+            return Err(ControlError::Ended);
+        }
+        if matches!(exec.phase, Phase::Requesting(_)) {
+            return Err(ControlError::NotStarted);
+        }
+        self.push_control(Control::Signal { id, signal })
+    }
+
+    /// Kills everything in the execution. A mark, not a queued control: it cannot be refused
+    /// for lack of room, and before `Started` the guest keeps it until there is a process.
+    ///
+    /// # Errors
+    /// [`ControlError::Ended`]: there is nothing left to kill.
+    pub fn kill(&mut self, id: ExecId) -> Result<(), ControlError> {
+        let exec = self.execs.get_mut(&id).ok_or(ControlError::Ended)?;
+        if exec.ended() {
+            return Err(ControlError::Ended);
+        }
+        if matches!(exec.phase, Phase::Requesting(_) if self.assembling != Some(id)) {
+            // Not one byte of the request was sent, so the guest never hears of it.
+            let failure = crate::message::Failure {
+                kind: crate::message::FailureKind::Other,
+                errno: None,
+                stage: String::from("start"),
+                message: String::from("killed before it was sent to the guest"),
+            };
+            self.finish(id, super::Terminal::Failed(failure));
+            return Ok(());
+        }
+        if !exec.kill_sent {
+            exec.kill_due = true;
+            self.schedule_ack(id);
+        }
+        Ok(())
+    }
+
+    /// Queues a ping.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn ping(&mut self, seq: u64) -> Result<(), ControlError> {
+        self.push_control(Control::Ping(seq))
+    }
+
+    /// Asks the guest to end: SIGTERM to everything, SIGKILL after `grace_ms` milliseconds,
+    /// sync, then power-off or reboot. Goes before everything else; the last call wins.
+    pub fn power_off(&mut self, reboot: bool, grace_ms: u32) {
+        if matches!(self.state, State::Greeting | State::Ready) {
+            self.power_off = Some((reboot, grace_ms));
+        }
+    }
+
+    /// Throws away a stream's output, what is held and what will come, and gives the credit
+    /// back, so that the command never waits for a reader that is gone. Cannot be undone.
+    pub fn discard(&mut self, id: ExecId, stream: Stream) {
+        if let Some(exec) = self.execs.get_mut(&id) {
+            exec.output(stream).keep = Keep::Discard;
+            exec.drop_queued(stream);
+            self.schedule_ack(id);
+            self.settle(id);
+        }
+    }
+
+    /// The last handle is gone: output is discarded, stdin gets its end, and the entry goes
+    /// when the guest has confirmed the end. Does not kill; see [`kill`](Self::kill).
+    pub fn forget(&mut self, id: ExecId) {
+        for stream in Stream::ALL {
+            self.discard(id, stream);
+        }
+        // An execution that has ended has no stdin to close, which is as good.
+        let _: Result<(), WriteError> = self.close_stdin(id);
+        if let Some(exec) = self.execs.get_mut(&id) {
+            exec.forgotten = true;
+            exec.stdin_event = None;
+            self.settle(id);
+        }
+    }
+
+    /// Ids of all executions that the connection still knows.
+    #[must_use]
+    pub fn ids(&self) -> Vec<ExecId> {
+        self.execs.keys().copied().collect()
+    }
+
+    fn push_control(&mut self, control: Control) -> Result<(), ControlError> {
+        if !self.is_ready() {
+            return Err(ControlError::Closed);
+        }
+        debug_assert!(self.schedule.controls() <= CONTROL_QUEUE);
+        self.schedule
+            .push_control(control)
+            .map_err(|_| ControlError::Full)
+    }
+}
+
+fn writable(exec: &Exec) -> Result<(), WriteError> {
+    if exec.ended() || exec.terminal.is_some() {
+        return Err(WriteError::Ended);
+    }
+    match &exec.input.state {
+        InputState::Open => Ok(()),
+        InputState::Closing | InputState::Closed => Err(WriteError::Closed),
+        InputState::Broken(error) => Err(WriteError::Broken(error.clone())),
+    }
+}

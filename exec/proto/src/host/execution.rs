@@ -1,0 +1,218 @@
+//! One execution as the host sees it: four halves that end by themselves.
+//!
+//! ```text
+//!  request   Sending(parts) ──► Sent
+//!  stdin     Open ──close──► Closing(bytes still pending) ──► Closed      Broken at any time
+//!  output    Keep ──discard──► Discard          per stream; both share one window
+//!  end       Running ──Exited│Failed│Lost──► Ended, once; a rule broken: Condemned ──► Ended
+//! ```
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use bytes::Bytes;
+
+use crate::credit::{Receiver, Sender};
+use crate::frame::{CHUNK_CHARGE, Stream};
+use crate::limits::Limits;
+use crate::message::{ExitStatus, Failure, StdinError};
+
+/// How an execution ended, once and for all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Terminal {
+    /// The command ran and ended.
+    Exited(ExitStatus),
+    /// The command never ran, or the guest broke the protocol of this execution.
+    Failed(Failure),
+    /// The connection or the VM ended first; whether the command ended is not known.
+    Lost(String),
+}
+
+/// A retained chunk of output. Its bytes are an allocation of their own size, never a slice of
+/// a larger buffer.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    /// Place in the order in which both streams' chunks arrived.
+    pub(super) seq: u64,
+    pub(super) data: Bytes,
+}
+
+/// What happens to a stream's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    Keep,
+    Discard,
+}
+
+/// One output stream's receive side.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) keep: Keep,
+    pub(super) chunks: VecDeque<Chunk>,
+    /// Payload bytes that the application consumed or discarded.
+    pub(super) consumed: u64,
+}
+
+impl Output {
+    fn new() -> Self {
+        Self {
+            keep: Keep::Keep,
+            chunks: VecDeque::new(),
+            consumed: 0,
+        }
+    }
+}
+
+/// Stdin's way from the application to the channel.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) credit: Sender,
+    /// The one write under way: what of it was not yet handed to the channel.
+    pub(super) pending: Bytes,
+    pub(super) state: InputState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum InputState {
+    Open,
+    /// EOF is committed; it leaves when nothing is pending.
+    Closing,
+    /// EOF was sent, or stdin never was a pipe.
+    Closed,
+    Broken(StdinError),
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Request parts not yet sent.
+    Requesting(Bytes),
+    /// Request sent, `Started` not seen.
+    Starting,
+    Started,
+    /// It broke a rule: the application has its terminal, the guest's confirmation is awaited.
+    Condemned,
+    Ended,
+}
+
+#[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each marks membership in one list"
+)]
+pub(super) struct Exec {
+    pub(super) phase: Phase,
+    pub(super) input: Input,
+    pub(super) window: Receiver,
+    pub(super) stdout: Output,
+    pub(super) stderr: Output,
+    /// Next `seq` of an event.
+    pub(super) seq: u64,
+    pub(super) pid: Option<u32>,
+    pub(super) started_event: bool,
+    pub(super) stdin_event: Option<(u64, StdinError)>,
+    pub(super) terminal: Option<Terminal>,
+    pub(super) terminal_event: bool,
+    /// Counts against `max_executions`.
+    pub(super) admitted: bool,
+    /// No handle is left; the entry goes with the guest's confirmation.
+    pub(super) forgotten: bool,
+    pub(super) kill_due: bool,
+    pub(super) kill_sent: bool,
+    pub(super) in_acks: bool,
+    pub(super) in_slots: bool,
+    pub(super) notice: u8,
+}
+
+impl Exec {
+    pub(super) fn new(limits: &Limits, request: Bytes) -> Self {
+        Self {
+            phase: Phase::Requesting(request),
+            input: Input {
+                credit: Sender::new(limits.input_limit),
+                pending: Bytes::new(),
+                state: InputState::Closed,
+            },
+            window: Receiver::new(limits.output_limit),
+            stdout: Output::new(),
+            stderr: Output::new(),
+            seq: 0,
+            pid: None,
+            started_event: false,
+            stdin_event: None,
+            terminal: None,
+            terminal_event: false,
+            admitted: true,
+            forgotten: false,
+            kill_due: false,
+            kill_sent: false,
+            in_acks: false,
+            in_slots: false,
+            notice: 0,
+        }
+    }
+
+    pub(super) fn output(&mut self, stream: Stream) -> &mut Output {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    pub(super) fn next_seq(&mut self) -> u64 {
+        let seq = self.seq;
+        self.seq = self.seq.saturating_add(1);
+        seq
+    }
+
+    /// Whether the guest said, or can no longer say, that this execution is over.
+    pub(super) fn ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
+    }
+
+    /// Whether a kill is wanted and may leave: one that overtook the request would name an
+    /// execution that the guest does not know yet.
+    pub(super) fn kill_ready(&self) -> bool {
+        self.kill_due && !matches!(self.phase, Phase::Requesting(_))
+    }
+
+    /// Whether its own messages have something that could leave now. `request_free` says
+    /// whether the connection's one request assembly is free or this execution's.
+    pub(super) fn slot_ready(&self, request_free: bool) -> bool {
+        match &self.phase {
+            Phase::Requesting(_) => request_free,
+            Phase::Started => match self.input.state {
+                InputState::Open => {
+                    !self.input.pending.is_empty() && self.input.credit.available() > 0
+                }
+                InputState::Closing => {
+                    self.input.pending.is_empty() || self.input.credit.available() > 0
+                }
+                InputState::Closed | InputState::Broken(_) => false,
+            },
+            Phase::Starting | Phase::Condemned | Phase::Ended => false,
+        }
+    }
+
+    /// Throws away what is queued of `stream` and gives its credit back.
+    pub(super) fn drop_queued(&mut self, stream: Stream) {
+        while let Some(chunk) = self.output(stream).chunks.pop_front() {
+            self.consume(stream, chunk.data.len(), true);
+        }
+    }
+
+    /// Books `n` bytes of `stream` as consumed; `whole` when that empties a chunk.
+    pub(super) fn consume(&mut self, stream: Stream, n: usize, whole: bool) {
+        let n = n as u64;
+        let charge = if whole { u64::from(CHUNK_CHARGE) } else { 0 };
+        // Only chunks that were charged on arrival get here, so this cannot exceed what is
+        // outstanding; a refusal would keep credit back, never grant it.
+        let released = self.window.release(n.saturating_add(charge));
+        debug_assert!(released.is_ok(), "released more than was outstanding");
+        let output = self.output(stream);
+        output.consumed = output.consumed.saturating_add(n);
+    }
+
+    /// Whether no retained output is left.
+    pub(super) fn drained(&self) -> bool {
+        self.stdout.chunks.is_empty() && self.stderr.chunks.is_empty()
+    }
+}

@@ -1,0 +1,352 @@
+//! The host's end of a connection, for the life of a VM.
+//!
+//! How to drive it, in four verbs:
+//!
+//! * **inputs** from the channel: [`Conn::handle_opened`], [`Conn::judge`] then
+//!   [`Conn::deliver`] for every frame, [`Conn::handle_closed`];
+//! * **outputs** to the channel: [`Conn::poll_transmit`] whenever it has room, as long as
+//!   [`Conn::wants_transmit`];
+//! * **commands** of the application: [`Conn::start`], [`Conn::write_stdin`],
+//!   [`Conn::close_stdin`], [`Conn::signal`], [`Conn::kill`], [`Conn::discard`],
+//!   [`Conn::forget`], and the readers [`Conn::next_event`], [`Conn::read`],
+//!   [`Conn::take_chunk`];
+//! * **notices**: after any of the above, drain [`Conn::poll_notice`] and wake whoever waits.
+//!
+//! Nothing blocks and nothing is time-dependent. All memory is bounded: per execution by its
+//! limits, per connection by `max_executions` and [`CONTROL_QUEUE`](crate::CONTROL_QUEUE).
+
+mod command;
+mod execution;
+mod inspect;
+mod read;
+mod receive;
+mod transmit;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use crate::frame::HEADER_LEN;
+use crate::id::{ExecId, IdSource};
+use crate::limits::Limits;
+use crate::message::{ByteVec, EnvVar, Ready};
+use crate::schedule::{Scheduler, Slot};
+
+pub use command::{ControlError, StartError, Stdin, WriteError};
+pub use execution::Terminal;
+pub use inspect::{ExecView, View};
+pub use read::{Event, Read};
+
+use execution::{Exec, Phase};
+
+/// What a VM's builder decides about its executions.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// Limits, validated by the caller with [`Limits::validate`].
+    pub limits: Limits,
+    /// Hostname for the guest.
+    pub hostname: Option<String>,
+    /// Environment that every execution starts from.
+    pub env: Vec<EnvVar>,
+    /// Working directory of executions that name none.
+    pub cwd: Option<ByteVec>,
+}
+
+/// What to do with a frame whose header was just read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Copy this many payload bytes and hand them to [`Conn::deliver`].
+    Accept(usize),
+    /// Skip this many payload bytes.
+    Discard(usize),
+    /// Framing is broken: end the connection. The text says which rule.
+    Close(&'static str),
+}
+
+/// A frame for the channel, in two parts so that a payload is never copied to be framed.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// The encoded header.
+    pub head: [u8; HEADER_LEN],
+    /// The payload.
+    pub body: Bytes,
+}
+
+/// Bits of [`Notice::Exec`].
+pub mod what {
+    /// Output, an event or the end can be read.
+    pub const READABLE: u8 = 1;
+    /// The pending stdin write was handed over, or stdin ended.
+    pub const WRITABLE: u8 = 2;
+    /// The program runs, or it is known that it will not.
+    pub const STARTED: u8 = 4;
+    /// The execution ended.
+    pub const TERMINAL: u8 = 8;
+}
+
+/// Something changed that somebody may wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// An execution; the bits are those of [`what`].
+    Exec {
+        /// Which one.
+        id: ExecId,
+        /// What changed.
+        what: u8,
+    },
+    /// The control queue has room again.
+    ControlRoom,
+    /// The agent is ready; executions may start.
+    Ready(Ready),
+    /// The guest answered a ping.
+    Pong(u64),
+    /// The connection ended, with the reason.
+    Closed(String),
+}
+
+/// Where the connection stands.
+#[derive(Debug)]
+enum State {
+    /// The guest has not opened its port yet.
+    Waiting,
+    /// Bootstrap is due or sent, Ready is awaited.
+    Greeting,
+    Ready,
+    /// This connection ended; a re-opened port begins the next.
+    Closed(String),
+}
+
+/// The frame whose header was accepted and whose payload is being copied.
+#[derive(Debug, Clone, Copy)]
+struct Incoming {
+    kind: crate::frame::FromGuest,
+    exec: Option<ExecId>,
+    len: usize,
+}
+
+/// Controls in line towards the guest.
+#[derive(Debug, Clone, Copy)]
+enum Control {
+    Signal { id: ExecId, signal: u32 },
+    Ping(u64),
+}
+
+/// The host's end; see the [module](self) for how to drive it.
+#[derive(Debug)]
+pub struct Conn {
+    config: Config,
+    state: State,
+    /// Connections begun in this VM's life; the guest repeats the number in its Ready.
+    connection: u64,
+    ids: IdSource,
+    execs: BTreeMap<ExecId, Exec>,
+    active: u32,
+    schedule: Scheduler<Control>,
+    bootstrap_due: bool,
+    power_off: Option<(bool, u32)>,
+    /// The execution whose request is being sent in parts; the guest assembles one at a time.
+    assembling: Option<ExecId>,
+    /// Executions whose request waits for that assembly, in call order.
+    waiting_requests: VecDeque<ExecId>,
+    incoming: Option<Incoming>,
+    /// Executions with notice bits set, each once.
+    noticed: VecDeque<ExecId>,
+    control_room: bool,
+    ready_notice: Option<Ready>,
+    pong_notice: Option<u64>,
+    closed_notice: Option<String>,
+    faults: u64,
+}
+
+impl Conn {
+    /// A connection that waits for the guest to open its port.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            state: State::Waiting,
+            connection: 0,
+            ids: IdSource::new(),
+            execs: BTreeMap::new(),
+            active: 0,
+            schedule: Scheduler::new(),
+            bootstrap_due: false,
+            power_off: None,
+            assembling: None,
+            waiting_requests: VecDeque::new(),
+            incoming: None,
+            noticed: VecDeque::new(),
+            control_room: false,
+            ready_notice: None,
+            pong_notice: None,
+            closed_notice: None,
+            faults: 0,
+        }
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+
+    /// Executions that hold a slot of `max_executions`.
+    #[must_use]
+    pub fn active(&self) -> u32 {
+        self.active
+    }
+
+    /// Whether the agent answered the bootstrap and executions may start.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready)
+    }
+
+    /// The guest opened its port: a new connection begins with our bootstrap.
+    pub fn handle_opened(&mut self) {
+        if matches!(self.state, State::Greeting | State::Ready) {
+            self.handle_closed("the guest opened its agent port again");
+        }
+        self.state = State::Greeting;
+        self.connection = self.connection.saturating_add(1);
+        self.bootstrap_due = true;
+    }
+
+    /// The channel is gone: every execution that has not ended is lost, with `reason`.
+    pub fn handle_closed(&mut self, reason: &str) {
+        if matches!(self.state, State::Closed(_)) {
+            return;
+        }
+        self.state = State::Closed(String::from(reason));
+        self.schedule.clear();
+        self.bootstrap_due = false;
+        self.power_off = None;
+        self.assembling = None;
+        self.waiting_requests.clear();
+        self.incoming = None;
+        self.closed_notice = Some(String::from(reason));
+        self.control_room = true;
+        let ids: Vec<ExecId> = self.execs.keys().copied().collect();
+        for id in ids {
+            if let Some(exec) = self.execs.get_mut(&id) {
+                exec.in_acks = false;
+                exec.in_slots = false;
+                exec.kill_due = false;
+                if !exec.ended() {
+                    self.finish(id, Terminal::Lost(String::from(reason)));
+                }
+            }
+        }
+    }
+
+    /// Takes the next notice. Each execution stands in line at most once, with all its bits.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        if let Some(ready) = self.ready_notice.take() {
+            return Some(Notice::Ready(ready));
+        }
+        if let Some(seq) = self.pong_notice.take() {
+            return Some(Notice::Pong(seq));
+        }
+        if core::mem::take(&mut self.control_room) {
+            return Some(Notice::ControlRoom);
+        }
+        while let Some(id) = self.noticed.pop_front() {
+            if let Some(exec) = self.execs.get_mut(&id) {
+                let what = core::mem::take(&mut exec.notice);
+                if what != 0 {
+                    return Some(Notice::Exec { id, what });
+                }
+            }
+        }
+        self.closed_notice.take().map(Notice::Closed)
+    }
+
+    fn notice(&mut self, id: ExecId, bits: u8) {
+        if let Some(exec) = self.execs.get_mut(&id) {
+            if exec.notice == 0 {
+                self.noticed.push_back(id);
+            }
+            exec.notice |= bits;
+        }
+    }
+
+    /// Ends an execution from the guest's point of view, and tells the application unless it
+    /// has been told before.
+    fn finish(&mut self, id: ExecId, terminal: Terminal) {
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return;
+        };
+        let held_assembly = self.assembling == Some(id);
+        if held_assembly {
+            self.assembling = None;
+        }
+        exec.phase = Phase::Ended;
+        exec.input.pending = Bytes::new();
+        exec.kill_due = false;
+        if exec.terminal.is_none() {
+            exec.terminal = Some(terminal);
+        }
+        self.notice(
+            id,
+            what::READABLE | what::WRITABLE | what::STARTED | what::TERMINAL,
+        );
+        self.settle(id);
+        if held_assembly {
+            self.schedule_waiting_request();
+        }
+    }
+
+    /// Gives the slot back once the guest is done and nothing is retained, and drops the entry
+    /// once no handle is left. Called after everything that can make either true; a slot is
+    /// given back exactly once because `admitted` is.
+    fn settle(&mut self, id: ExecId) {
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return;
+        };
+        if !exec.ended() {
+            return;
+        }
+        if exec.admitted && exec.drained() {
+            exec.admitted = false;
+            self.active = self.active.saturating_sub(1);
+        }
+        if exec.forgotten && !exec.admitted {
+            self.execs.remove(&id);
+        }
+    }
+
+    /// Puts the execution in the round-robin if it has something to send and is not there yet.
+    fn schedule_slot(&mut self, id: ExecId) {
+        if !self.is_ready() {
+            return;
+        }
+        let free = self.assembling.is_none_or(|holder| holder == id);
+        if let Some(exec) = self.execs.get_mut(&id)
+            && !exec.in_slots
+            && exec.slot_ready(free)
+        {
+            exec.in_slots = true;
+            self.schedule.push_slot(Slot::Exec(id));
+        }
+    }
+
+    /// Puts the execution's one-per-execution messages (acknowledgement, kill) in line.
+    fn schedule_ack(&mut self, id: ExecId) {
+        if !self.is_ready() {
+            return;
+        }
+        if let Some(exec) = self.execs.get_mut(&id)
+            && !exec.in_acks
+            && !exec.ended()
+            && (exec.kill_ready() || exec.window.due())
+        {
+            exec.in_acks = true;
+            self.schedule.push_ack(id);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "host_test.rs"]
+mod tests;

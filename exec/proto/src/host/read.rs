@@ -1,0 +1,149 @@
+//! Taking what an execution produced. The only place where output credit comes back.
+
+use alloc::string::String;
+use bytes::{Buf, Bytes};
+
+use super::Conn;
+use super::execution::Terminal;
+use crate::frame::Stream;
+use crate::id::ExecId;
+use crate::message::StdinError;
+
+/// What an execution has to say, in order: `Started`, output and a stdin error as they came,
+/// then one of the last three, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The program runs.
+    Started {
+        /// Its process id in the guest.
+        pid: u32,
+    },
+    /// A chunk of stdout.
+    Stdout(Bytes),
+    /// A chunk of stderr.
+    Stderr(Bytes),
+    /// The command no longer reads its stdin; the execution goes on.
+    StdinError(StdinError),
+    /// The end.
+    End(Terminal),
+}
+
+/// Outcome of reading one stream into a buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Read {
+    /// This many bytes were copied; more than zero.
+    Data(usize),
+    /// Nothing now, more may come.
+    Empty,
+    /// The stream ended and everything was read.
+    End,
+    /// The connection or VM ended before the stream did.
+    Lost(String),
+}
+
+impl Conn {
+    /// Takes the next event, or `None` when there is none now. Taking a chunk releases its
+    /// credit. After [`Event::End`] there is nothing more.
+    pub fn next_event(&mut self, id: ExecId) -> Option<Event> {
+        let exec = self.execs.get_mut(&id)?;
+        if core::mem::take(&mut exec.started_event) {
+            return exec.pid.map(|pid| Event::Started { pid });
+        }
+        let seq_of = |chunk: Option<&super::execution::Chunk>| chunk.map(|c| c.seq);
+        let stdout = seq_of(exec.stdout.chunks.front());
+        let stderr = seq_of(exec.stderr.chunks.front());
+        let notice = exec.stdin_event.as_ref().map(|(seq, _)| *seq);
+        let first = [stdout, stderr, notice].into_iter().flatten().min();
+        if first.is_some() && first == notice {
+            return exec
+                .stdin_event
+                .take()
+                .map(|(_, error)| Event::StdinError(error));
+        }
+        if first.is_some() {
+            let stream = if first == stdout {
+                Stream::Stdout
+            } else {
+                Stream::Stderr
+            };
+            let data = self.take_chunk(id, stream)?;
+            return Some(match stream {
+                Stream::Stdout => Event::Stdout(data),
+                Stream::Stderr => Event::Stderr(data),
+            });
+        }
+        if exec.terminal_event {
+            return None;
+        }
+        let terminal = exec.terminal.clone()?;
+        exec.terminal_event = true;
+        Some(Event::End(terminal))
+    }
+
+    /// Takes a whole chunk of one stream: its bytes and its share of the window are released.
+    pub fn take_chunk(&mut self, id: ExecId, stream: Stream) -> Option<Bytes> {
+        let exec = self.execs.get_mut(&id)?;
+        let chunk = exec.output(stream).chunks.pop_front()?;
+        exec.consume(stream, chunk.data.len(), true);
+        self.schedule_ack(id);
+        self.settle(id);
+        Some(chunk.data)
+    }
+
+    /// Copies bytes of one stream into `buf`. A partial read of a chunk releases the bytes
+    /// copied; the chunk's 256 units go when it is empty.
+    pub fn read(&mut self, id: ExecId, stream: Stream, buf: &mut [u8]) -> Read {
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return Read::End;
+        };
+        let mut copied: usize = 0;
+        while let Some(room) = buf.get_mut(copied..).filter(|room| !room.is_empty()) {
+            let Some(chunk) = exec.output(stream).chunks.front_mut() else {
+                break;
+            };
+            let n = chunk.data.len().min(room.len());
+            if let Some(room) = room.get_mut(..n) {
+                chunk.data.copy_to_slice(room);
+            }
+            let whole = !chunk.data.has_remaining();
+            if whole {
+                exec.output(stream).chunks.pop_front();
+            }
+            exec.consume(stream, n, whole);
+            copied = copied.saturating_add(n);
+        }
+        if copied > 0 {
+            self.schedule_ack(id);
+            self.settle(id);
+            return Read::Data(copied);
+        }
+        match &exec.terminal {
+            Some(Terminal::Lost(reason)) => Read::Lost(reason.clone()),
+            Some(_) => Read::End,
+            None => Read::Empty,
+        }
+    }
+
+    /// Whether [`next_event`](Self::next_event) has something.
+    #[must_use]
+    pub fn has_event(&self, id: ExecId) -> bool {
+        self.execs.get(&id).is_some_and(|exec| {
+            exec.started_event
+                || exec.stdin_event.is_some()
+                || !exec.drained()
+                || (exec.terminal.is_some() && !exec.terminal_event)
+        })
+    }
+
+    /// How the execution ended, if it has. Output may still be unread.
+    #[must_use]
+    pub fn terminal(&self, id: ExecId) -> Option<&Terminal> {
+        self.execs.get(&id)?.terminal.as_ref()
+    }
+
+    /// The program's process id in the guest, once it runs.
+    #[must_use]
+    pub fn pid(&self, id: ExecId) -> Option<u32> {
+        self.execs.get(&id)?.pid
+    }
+}

@@ -1,0 +1,310 @@
+//! Judging and taking what the guest sends.
+//!
+//! [`Conn::judge`] sees a frame's header and nothing else. All that decides about credit and
+//! state is decided there, before a byte of payload is copied; [`Conn::deliver`] then gets
+//! exactly the bytes that were accepted. Faults are of two sizes: one of an execution's rules
+//! ends that execution ([`Verdict::Discard`]), one of framing ends the connection
+//! ([`Verdict::Close`]), because the place where the next frame begins is no longer certain.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::execution::{Chunk, InputState, Keep, Phase};
+use super::{Conn, Incoming, State, Terminal, Verdict, what};
+use crate::frame::{CHUNK_CHARGE, FRAME_MAX, FromGuest, HEADER_LEN, Header, OPTIONAL, Stream};
+use crate::id::ExecId;
+use crate::message::{
+    ExitStatus, Failure, FailureKind, Ready, StdinError, cut, decode, decode_u32, decode_u64,
+};
+use crate::{GENERATION, TEXT_MAX};
+
+/// Largest body of an event: its texts and the encoding around them.
+const EVENT_MAX: usize = 2 * TEXT_MAX + 256;
+
+impl Conn {
+    /// Judges a frame by its header. `rest` is what the chain holds after it: a frame that
+    /// would end beyond is broken framing. Copy the header out of shared memory once, before
+    /// the call; the verdict is about that copy.
+    pub fn judge(&mut self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
+        if self.incoming.take().is_some() {
+            return Verdict::Close("a frame began before the last one was delivered");
+        }
+        let header = Header::decode(head);
+        let Ok(len) = usize::try_from(header.len) else {
+            return Verdict::Close("frame length exceeds the address space");
+        };
+        if len > rest {
+            return Verdict::Close("frame crosses the end of its descriptor chain");
+        }
+        if len > FRAME_MAX.saturating_sub(HEADER_LEN) {
+            return Verdict::Close("frame exceeds the 32768-byte ceiling");
+        }
+        if header.reserved != 0 {
+            return Verdict::Close("reserved header bytes are not zero");
+        }
+        let Some(kind) = FromGuest::from_wire(header.kind) else {
+            return if header.flags & OPTIONAL == 0 {
+                Verdict::Close("frame kind is not known")
+            } else {
+                Verdict::Discard(len)
+            };
+        };
+        match kind {
+            FromGuest::Ready | FromGuest::Pong => self.judge_connection(kind, &header, len),
+            _ => self.judge_execution(kind, &header, len),
+        }
+    }
+
+    fn judge_connection(&mut self, kind: FromGuest, header: &Header, len: usize) -> Verdict {
+        if header.exec != 0 {
+            return Verdict::Close("a frame of the connection names an execution");
+        }
+        match (kind, &self.state) {
+            (FromGuest::Ready, State::Greeting) if !self.bootstrap_due => {}
+            (FromGuest::Pong, State::Ready) => {}
+            _ => return Verdict::Close("a connection frame came out of turn"),
+        }
+        self.incoming = Some(Incoming {
+            kind,
+            exec: None,
+            len,
+        });
+        Verdict::Accept(len)
+    }
+
+    fn judge_execution(&mut self, kind: FromGuest, header: &Header, len: usize) -> Verdict {
+        if !self.is_ready() {
+            return Verdict::Close("an execution frame came before Ready");
+        }
+        let Some(id) = header.exec_id() else {
+            return Verdict::Close("an execution frame names no execution");
+        };
+        if !self.ids.issued(id) {
+            return Verdict::Close("a frame names an execution that was never started");
+        }
+        let chunk = self.config.limits.output_chunk_size as usize;
+        let Some(exec) = self.execs.get_mut(&id) else {
+            // It ended and was read: whatever comes now is late, and nobody's.
+            self.faults = self.faults.saturating_add(1);
+            return Verdict::Discard(len);
+        };
+        let verdict = match (&exec.phase, kind) {
+            (Phase::Ended, _) => {
+                self.faults = self.faults.saturating_add(1);
+                return Verdict::Discard(len);
+            }
+            // Only the confirmation of its end is of interest any more.
+            (Phase::Condemned, FromGuest::Exited | FromGuest::Failed) => {
+                self.finish(id, Terminal::Lost(String::from("it broke the protocol")));
+                return Verdict::Discard(len);
+            }
+            (Phase::Condemned, _) => return Verdict::Discard(len),
+            (Phase::Requesting(_), _) => Err("a frame before the request was sent whole"),
+            (Phase::Starting, FromGuest::Started) if len == 4 => Ok(()),
+            (Phase::Starting, FromGuest::Failed) if len <= EVENT_MAX => Ok(()),
+            (Phase::Starting, _) => Err("a frame before Started"),
+            (Phase::Started, FromGuest::Started) => Err("a second Started"),
+            (Phase::Started, FromGuest::Stdout | FromGuest::Stderr) => {
+                if len == 0 {
+                    Err("an output frame without data")
+                } else if len > chunk {
+                    Err("an output chunk larger than output_chunk_size")
+                } else {
+                    let charge = (len as u64).saturating_add(u64::from(CHUNK_CHARGE));
+                    exec.window
+                        .charge(charge)
+                        .map_err(|_| "output beyond output_limit")
+                }
+            }
+            (Phase::Started, FromGuest::StdinAck) if len == 8 => Ok(()),
+            (Phase::Started, FromGuest::StdinError)
+                if matches!(exec.input.state, InputState::Broken(_)) =>
+            {
+                Err("a second StdinError")
+            }
+            (Phase::Started, FromGuest::StdinError | FromGuest::Exited) if len <= EVENT_MAX => {
+                Ok(())
+            }
+            (Phase::Started, FromGuest::Failed) => Err("Failed after Started"),
+            (Phase::Started, _) => Err("a frame of a length that its kind does not have"),
+        };
+        match verdict {
+            Ok(()) => {
+                self.incoming = Some(Incoming {
+                    kind,
+                    exec: Some(id),
+                    len,
+                });
+                Verdict::Accept(len)
+            }
+            Err(rule) => {
+                self.condemn(id, rule);
+                Verdict::Discard(len)
+            }
+        }
+    }
+
+    /// Takes the payload of the frame that [`judge`](Self::judge) accepted: exactly those
+    /// bytes, in an allocation of their own size.
+    ///
+    /// # Errors
+    /// The payload breaks framing or the connection's own rules: end the connection.
+    pub fn deliver(&mut self, payload: Vec<u8>) -> Result<(), &'static str> {
+        let incoming = self
+            .incoming
+            .take()
+            .ok_or("a payload that no frame announced")?;
+        if payload.len() != incoming.len {
+            return Err("a payload of another length than was accepted");
+        }
+        let Some(id) = incoming.exec else {
+            return match incoming.kind {
+                FromGuest::Ready => self.take_ready(&payload),
+                _ => {
+                    let seq = decode_u64(&payload).ok_or("a pong without its number")?;
+                    self.pong_notice = Some(seq);
+                    Ok(())
+                }
+            };
+        };
+        if let Err(rule) = self.take(id, incoming.kind, payload) {
+            self.condemn(id, rule);
+        }
+        Ok(())
+    }
+
+    fn take_ready(&mut self, payload: &[u8]) -> Result<(), &'static str> {
+        let ready: Ready = decode(payload).ok_or("Ready cannot be decoded")?;
+        if ready.generation != GENERATION {
+            return Err(
+                "the agent speaks another protocol generation than this library; \
+                        rebuild the guest image",
+            );
+        }
+        if ready.connection != self.connection {
+            return Err("Ready answers another connection");
+        }
+        match ready.exec_limits {
+            None => {
+                return Err(
+                    "the agent's Ready names no exec_limits: an agent that old keeps no \
+                            bound and is refused",
+                );
+            }
+            Some(limits) if limits != self.config.limits => {
+                return Err("the agent's Ready names other exec_limits than the bootstrap");
+            }
+            Some(_) => {}
+        }
+        self.state = State::Ready;
+        self.ready_notice = Some(ready);
+        Ok(())
+    }
+
+    fn take(&mut self, id: ExecId, kind: FromGuest, payload: Vec<u8>) -> Result<(), &'static str> {
+        // Gone between judge and deliver: its credit and slot went with it.
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return Ok(());
+        };
+        match kind {
+            FromGuest::Started => {
+                exec.pid = Some(decode_u32(&payload).ok_or("Started without a pid")?);
+                exec.phase = Phase::Started;
+                exec.started_event = true;
+                self.notice(id, what::STARTED | what::READABLE);
+                self.schedule_slot(id);
+            }
+            FromGuest::Stdout => self.take_output(id, Stream::Stdout, payload),
+            FromGuest::Stderr => self.take_output(id, Stream::Stderr, payload),
+            FromGuest::StdinAck => {
+                let total = decode_u64(&payload).ok_or("StdinAck without its total")?;
+                exec.input
+                    .credit
+                    .acknowledge(total)
+                    .map_err(|_| "StdinAck goes back, or beyond what was sent")?;
+                self.schedule_slot(id);
+            }
+            FromGuest::StdinError => {
+                let mut error: StdinError =
+                    decode(&payload).ok_or("StdinError cannot be decoded")?;
+                cut(&mut error.name);
+                cut(&mut error.message);
+                let seq = exec.next_seq();
+                exec.input.state = InputState::Broken(error.clone());
+                exec.input.pending = Bytes::new();
+                if !exec.forgotten {
+                    exec.stdin_event = Some((seq, error));
+                }
+                self.notice(id, what::WRITABLE | what::READABLE);
+            }
+            FromGuest::Exited => {
+                let status: ExitStatus = decode(&payload).ok_or("Exited cannot be decoded")?;
+                if status.code.is_some() == status.signal.is_some() {
+                    return Err("Exited must name either a code or a signal");
+                }
+                self.finish(id, Terminal::Exited(status));
+            }
+            FromGuest::Failed => {
+                let mut failure: Failure = decode(&payload).ok_or("Failed cannot be decoded")?;
+                cut(&mut failure.stage);
+                cut(&mut failure.message);
+                self.finish(id, Terminal::Failed(failure));
+            }
+            FromGuest::Ready | FromGuest::Pong => {}
+        }
+        Ok(())
+    }
+
+    /// Keeps a charged chunk for the reader, or gives its credit straight back.
+    fn take_output(&mut self, id: ExecId, stream: Stream, payload: Vec<u8>) {
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return;
+        };
+        if exec.output(stream).keep == Keep::Discard {
+            exec.consume(stream, payload.len(), true);
+            self.schedule_ack(id);
+            return;
+        }
+        let seq = exec.next_seq();
+        // `into_boxed_slice` cuts spare capacity, so that a chunk holds what it was charged.
+        let data = Bytes::from(payload.into_boxed_slice());
+        exec.output(stream).chunks.push_back(Chunk { seq, data });
+        self.notice(id, what::READABLE);
+    }
+
+    /// The guest broke a rule of this execution: it fails for the application now and is
+    /// killed; its slot waits for the guest's confirmation. Output that was accepted before
+    /// stays readable.
+    fn condemn(&mut self, id: ExecId, rule: &'static str) {
+        self.faults = self.faults.saturating_add(1);
+        let held_assembly = self.assembling == Some(id);
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return;
+        };
+        if exec.ended() {
+            return;
+        }
+        exec.phase = Phase::Condemned;
+        exec.input.pending = Bytes::new();
+        exec.terminal = Some(Terminal::Failed(Failure {
+            kind: FailureKind::Protocol,
+            errno: None,
+            stage: String::from("protocol"),
+            message: format!("the guest broke the exec protocol: {rule}"),
+        }));
+        if !exec.kill_sent {
+            exec.kill_due = true;
+        }
+        if held_assembly {
+            self.assembling = None;
+            self.schedule_waiting_request();
+        }
+        self.notice(
+            id,
+            what::READABLE | what::WRITABLE | what::STARTED | what::TERMINAL,
+        );
+        self.schedule_ack(id);
+    }
+}

@@ -1,0 +1,187 @@
+//! Building the next frame towards the guest, when the channel asks for one.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::execution::{InputState, Phase};
+use super::{Conn, Control, Frame, State, what};
+use crate::REQUEST_PART;
+use crate::frame::{Header, LAST, ToGuest};
+use crate::id::ExecId;
+use crate::message::{Bootstrap, encode};
+use crate::schedule::{Slot, Turn};
+
+impl Conn {
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have a frame.
+    #[must_use]
+    pub fn wants_transmit(&self) -> bool {
+        match self.state {
+            State::Waiting | State::Closed(_) => false,
+            State::Greeting => self.bootstrap_due || self.power_off.is_some(),
+            State::Ready => self.power_off.is_some() || !self.schedule.is_idle(),
+        }
+    }
+
+    /// The next frame, or `None` when there is nothing to send. Call it only when the whole
+    /// frame can be handed to the channel before anything else: once given, it counts as sent.
+    pub fn poll_transmit(&mut self) -> Option<Frame> {
+        match self.state {
+            State::Waiting | State::Closed(_) => return None,
+            State::Greeting if core::mem::take(&mut self.bootstrap_due) => {
+                return Some(self.bootstrap());
+            }
+            State::Greeting | State::Ready => {}
+        }
+        if let Some((reboot, grace_ms)) = self.power_off.take() {
+            let mut body = Vec::from([u8::from(reboot)]);
+            body.extend_from_slice(&grace_ms.to_le_bytes());
+            return Some(frame(ToGuest::PowerOff, None, body));
+        }
+        if !self.is_ready() {
+            return None;
+        }
+        while let Some(turn) = self.schedule.next_turn() {
+            let built = match turn {
+                Turn::Ack(id) => self.build_ack(id),
+                Turn::Control(control) => self.build_control(control),
+                Turn::Slot(Slot::Exec(id)) => self.build_slot(id),
+                // The host owes no replies.
+                Turn::Slot(Slot::Agent) => None,
+            };
+            if built.is_some() {
+                return built;
+            }
+        }
+        None
+    }
+
+    fn bootstrap(&self) -> Frame {
+        let body = Bootstrap {
+            generation: crate::GENERATION,
+            connection: self.connection,
+            limits: self.config.limits,
+            hostname: self.config.hostname.clone(),
+            env: self.config.env.clone(),
+            cwd: self.config.cwd.clone(),
+        };
+        frame(ToGuest::Bootstrap, None, encode(&body))
+    }
+
+    fn build_ack(&mut self, id: ExecId) -> Option<Frame> {
+        let exec = self.execs.get_mut(&id)?;
+        exec.in_acks = false;
+        if exec.ended() {
+            return None;
+        }
+        if exec.kill_ready() {
+            exec.kill_due = false;
+            exec.kill_sent = true;
+            self.schedule_ack(id);
+            return Some(frame(ToGuest::Kill, Some(id), Vec::new()));
+        }
+        if !exec.window.due() {
+            return None;
+        }
+        let total = exec.window.say();
+        Some(frame(
+            ToGuest::OutputAck,
+            Some(id),
+            Vec::from(total.to_le_bytes()),
+        ))
+    }
+
+    fn build_control(&mut self, control: Control) -> Option<Frame> {
+        self.control_room = true;
+        match control {
+            Control::Ping(seq) => Some(frame(ToGuest::Ping, None, Vec::from(seq.to_le_bytes()))),
+            // It may have ended while the signal stood in line; the guest would ignore it.
+            Control::Signal { id, .. } if self.execs.get(&id).is_none_or(|e| e.ended()) => None,
+            Control::Signal { id, signal } => Some(frame(
+                ToGuest::Signal,
+                Some(id),
+                Vec::from(signal.to_le_bytes()),
+            )),
+        }
+    }
+
+    fn build_slot(&mut self, id: ExecId) -> Option<Frame> {
+        let free = self.assembling.is_none_or(|holder| holder == id);
+        let chunk = self.config.limits.stdin_chunk_size;
+        let exec = self.execs.get_mut(&id)?;
+        exec.in_slots = false;
+        if !exec.slot_ready(free) {
+            if matches!(exec.phase, Phase::Requesting(_)) {
+                self.waiting_requests.push_back(id);
+            }
+            return None;
+        }
+        let built = match &mut exec.phase {
+            Phase::Requesting(rest) => {
+                let part = rest.split_to(rest.len().min(REQUEST_PART));
+                let last = rest.is_empty();
+                if last {
+                    exec.phase = Phase::Starting;
+                }
+                self.assembling = (!last).then_some(id);
+                let flags = if last { LAST } else { 0 };
+                let head = Header::new(ToGuest::Request.to_wire(), Some(id), part.len());
+                if last {
+                    self.schedule_ack(id);
+                    self.schedule_waiting_request();
+                }
+                Some(Frame {
+                    head: head.with_flags(flags).encode(),
+                    body: part,
+                })
+            }
+            Phase::Started => self.build_stdin(id, chunk),
+            Phase::Starting | Phase::Condemned | Phase::Ended => None,
+        };
+        self.schedule_slot(id);
+        built
+    }
+
+    /// The next stdin chunk, or the EOF behind the last one.
+    fn build_stdin(&mut self, id: ExecId, chunk: u32) -> Option<Frame> {
+        let exec = self.execs.get_mut(&id)?;
+        let input = &mut exec.input;
+        if input.pending.is_empty() {
+            if input.state != InputState::Closing {
+                return None;
+            }
+            input.state = InputState::Closed;
+            self.notice(id, what::WRITABLE);
+            return Some(frame(ToGuest::StdinEof, Some(id), Vec::new()));
+        }
+        let room = usize::try_from(input.credit.available()).unwrap_or(usize::MAX);
+        let n = input.pending.len().min(chunk as usize).min(room);
+        input.credit.charge(n as u64).ok()?;
+        let body = input.pending.split_to(n);
+        if input.pending.is_empty() {
+            self.notice(id, what::WRITABLE);
+        }
+        let head = Header::new(ToGuest::Stdin.to_wire(), Some(id), n);
+        Some(Frame {
+            head: head.encode(),
+            body,
+        })
+    }
+
+    /// The request assembly is free: the execution that waited longest for it gets in line.
+    pub(super) fn schedule_waiting_request(&mut self) {
+        while let Some(id) = self.waiting_requests.pop_front() {
+            self.schedule_slot(id);
+            if self.execs.get(&id).is_some_and(|exec| exec.in_slots) {
+                return;
+            }
+        }
+    }
+}
+
+fn frame(kind: ToGuest, exec: Option<ExecId>, body: Vec<u8>) -> Frame {
+    let head = Header::new(kind.to_wire(), exec, body.len());
+    Frame {
+        head: head.encode(),
+        body: Bytes::from(body),
+    }
+}

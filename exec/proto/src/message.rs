@@ -1,0 +1,236 @@
+//! Bodies of the frames that carry more than a number: CBOR maps with integer keys.
+//!
+//! An unknown key is skipped and a missing optional one is `None`, so that a newer peer can add
+//! fields. Byte strings are bytes: argv, environment and paths of a Linux program need not be
+//! UTF-8.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+pub use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+
+use crate::TEXT_MAX;
+use crate::limits::Limits;
+
+/// One environment variable.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct EnvVar {
+    /// Name: not empty, without `=` and NUL.
+    #[n(0)]
+    pub key: ByteVec,
+    /// Value, without NUL.
+    #[n(1)]
+    pub value: ByteVec,
+}
+
+/// First message of a connection, host to guest.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Bootstrap {
+    /// Protocol generation of the host.
+    #[n(0)]
+    pub generation: u32,
+    /// Number of this connection in the VM's life; Ready repeats it.
+    #[n(1)]
+    pub connection: u64,
+    /// Limits that hold for every execution.
+    #[n(2)]
+    pub limits: Limits,
+    /// Hostname to set, if any.
+    #[n(3)]
+    pub hostname: Option<String>,
+    /// Environment that every execution starts from.
+    #[n(4)]
+    pub env: Vec<EnvVar>,
+    /// Working directory of executions that name none.
+    #[n(5)]
+    pub cwd: Option<ByteVec>,
+}
+
+/// The agent's answer to the bootstrap, guest to host.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(map)]
+pub struct Ready {
+    /// Protocol generation of the agent.
+    #[n(0)]
+    pub generation: u32,
+    /// Number of the connection that this answers.
+    #[n(1)]
+    pub connection: u64,
+    /// The limits that the agent obeys; must equal the bootstrap's. An agent that leaves the
+    /// field out promises nothing and is refused.
+    #[n(2)]
+    pub exec_limits: Option<Limits>,
+    /// Version of the agent.
+    #[n(3)]
+    pub version: String,
+    /// Kernel start to the agent's first instruction, microseconds of guest time.
+    #[n(4)]
+    pub pid1_us: Option<u64>,
+    /// Kernel start to this message, microseconds of guest time.
+    #[n(5)]
+    pub ready_us: Option<u64>,
+}
+
+/// What a command's stdin is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(index_only)]
+pub enum StdinMode {
+    /// `/dev/null`: end of file at once.
+    #[default]
+    #[n(0)]
+    Null,
+    /// A pipe fed by the host.
+    #[n(1)]
+    Pipe,
+}
+
+/// Asks the guest to run a command.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(map)]
+pub struct Request {
+    /// Program and arguments; the first is looked up in the request's own `PATH`. Never empty.
+    #[n(0)]
+    pub argv: Vec<ByteVec>,
+    /// Variables on top of the VM's; a later key wins.
+    #[n(1)]
+    pub env: Vec<EnvVar>,
+    /// Working directory; the VM's default if `None`.
+    #[n(2)]
+    pub cwd: Option<ByteVec>,
+    /// What the command's stdin is.
+    #[n(3)]
+    pub stdin: StdinMode,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(map)]
+pub struct ExitStatus {
+    /// Exit code, if it exited by itself.
+    #[n(0)]
+    pub code: Option<i32>,
+    /// Signal number, if a signal ended it.
+    #[n(1)]
+    pub signal: Option<u32>,
+    /// Start of the program to its end, microseconds of guest time.
+    #[n(2)]
+    pub duration_us: u64,
+}
+
+/// Why a program never ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// Anything that the other kinds do not name.
+    #[n(0)]
+    Other,
+    /// No such program, or the interpreter that its first line names is missing.
+    #[n(1)]
+    NotFound,
+    /// It may not be executed, or a directory on the way may not be searched.
+    #[n(2)]
+    PermissionDenied,
+    /// A directory, or a file that is no program.
+    #[n(3)]
+    NotExecutable,
+    /// The working directory cannot be entered.
+    #[n(4)]
+    BadCwd,
+    /// Arguments that no program can be given: NUL, too long, a loop of links.
+    #[n(5)]
+    BadArgs,
+    /// The request, or arguments and environment together, exceed a limit.
+    #[n(6)]
+    TooLarge,
+    /// A resource limit could not be set, or was hit.
+    #[n(7)]
+    ResourceLimit,
+    /// The user or its groups could not be set.
+    #[n(8)]
+    UserSetup,
+    /// The guest had no memory for the process.
+    #[n(9)]
+    OutOfMemory,
+    /// The terminal could not be set up.
+    #[n(10)]
+    PtySetup,
+    /// The guest already runs as many executions as the limits allow.
+    #[n(11)]
+    AtCapacity,
+    /// The protocol was broken; whether the program ran is not known.
+    #[n(12)]
+    Protocol,
+}
+
+/// A program that never ran, or an execution that broke the protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Failure {
+    /// What kind of fault.
+    #[n(0)]
+    pub kind: FailureKind,
+    /// The guest kernel's error number, if one was the cause.
+    #[n(1)]
+    pub errno: Option<i32>,
+    /// The step that failed, such as `execve`, `chdir` or `protocol`.
+    #[n(2)]
+    pub stage: String,
+    /// A sentence for people, at most [`TEXT_MAX`] bytes.
+    #[n(3)]
+    pub message: String,
+}
+
+/// The command no longer reads its stdin. Not an end: the execution goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct StdinError {
+    /// The guest kernel's error number, usually `EPIPE`.
+    #[n(0)]
+    pub errno: i32,
+    /// Its name.
+    #[n(1)]
+    pub name: String,
+    /// A sentence for people, at most [`TEXT_MAX`] bytes.
+    #[n(2)]
+    pub message: String,
+}
+
+/// Encodes a body. The buffer grows as needed, so encoding cannot fail.
+pub(crate) fn encode<T: Encode<()>>(body: &T) -> Vec<u8> {
+    let mut out = Vec::new();
+    // Infallible: the writer is a growing vector and the types have no failing encoder.
+    let _: Result<(), _> = minicbor::encode(body, &mut out);
+    out
+}
+
+/// Decodes a body that must fill `bytes` to the end.
+pub(crate) fn decode<'b, T: Decode<'b, ()>>(bytes: &'b [u8]) -> Option<T> {
+    let mut decoder = minicbor::Decoder::new(bytes);
+    let body = decoder.decode().ok()?;
+    (decoder.position() == bytes.len()).then_some(body)
+}
+
+/// Cuts a text to what an event may carry, at a character boundary.
+pub(crate) fn cut(text: &mut String) {
+    if text.len() > TEXT_MAX {
+        let mut end = TEXT_MAX;
+        while !text.is_char_boundary(end) {
+            end = end.saturating_sub(1);
+        }
+        text.truncate(end);
+    }
+}
+
+/// Reads the one `u64` that is an acknowledgement's or ping's whole payload.
+pub(crate) fn decode_u64(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Reads the one `u32` that is a pid's or signal's whole payload.
+pub(crate) fn decode_u32(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}

@@ -1,0 +1,331 @@
+//! Both ends of a connection joined in memory, for tests.
+//!
+//! The link keeps what a real one keeps: towards the guest a byte stream that is cut anywhere,
+//! from the guest chains of whole frames judged and delivered one by one. Processes are played
+//! by the test: a command has output to give and a mouth for stdin.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use crate::guest::{self, Transmit};
+use crate::host::{self, Notice, Verdict};
+use crate::{
+    ByteVec, ExecId, ExitStatus, FRAME_MAX, Failure, FailureKind, HEADER_LEN, Limits, Ready,
+    Request, Stream,
+};
+
+/// A command inside the guest, played by the test.
+#[derive(Debug, Default)]
+pub(crate) struct Command {
+    /// Output that the command has written into its pipes and nobody has read.
+    pub(crate) pipes: BTreeMap<Stream, VecDeque<u8>>,
+    /// Everything that the command read from its stdin.
+    pub(crate) eaten: Vec<u8>,
+    pub(crate) stdin_eof: bool,
+    pub(crate) kills: u32,
+    pub(crate) signals: Vec<u32>,
+    pub(crate) exited: bool,
+}
+
+pub(crate) struct Pair {
+    pub(crate) host: host::Conn,
+    pub(crate) guest: guest::Conn,
+    pub(crate) commands: BTreeMap<ExecId, Command>,
+    /// Bytes on their way to the guest.
+    pub(crate) to_guest: VecDeque<u8>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) requests: BTreeMap<ExecId, Request>,
+    /// Refuse the next start with this failure.
+    pub(crate) refuse: Option<FailureKind>,
+}
+
+pub(crate) fn argv(words: &[&str]) -> Request {
+    Request {
+        argv: words
+            .iter()
+            .map(|w| ByteVec::from(w.as_bytes().to_vec()))
+            .collect(),
+        ..Request::default()
+    }
+}
+
+impl Pair {
+    /// Both ends after Ready.
+    pub(crate) fn new(limits: Limits) -> Self {
+        let mut pair = Self::closed(limits);
+        pair.host.handle_opened();
+        pair.settle();
+        assert!(pair.host.is_ready());
+        pair
+    }
+
+    /// Both ends before the port is opened.
+    pub(crate) fn closed(limits: Limits) -> Self {
+        Self {
+            host: host::Conn::new(host::Config {
+                limits,
+                ..host::Config::default()
+            }),
+            guest: guest::Conn::new(),
+            commands: BTreeMap::new(),
+            to_guest: VecDeque::new(),
+            notices: Vec::new(),
+            requests: BTreeMap::new(),
+            refuse: None,
+        }
+    }
+
+    pub(crate) fn start(&mut self, stdin: host::Stdin) -> ExecId {
+        self.host.start(argv(&["cmd"]), stdin).unwrap()
+    }
+
+    /// Starts a command and runs the link until it has started.
+    pub(crate) fn running(&mut self, stdin: host::Stdin) -> ExecId {
+        let id = self.start(stdin);
+        self.settle();
+        assert!(self.commands.contains_key(&id));
+        id
+    }
+
+    /// Pulls one frame from the host into the link.
+    pub(crate) fn host_sends(&mut self) -> bool {
+        match self.host.poll_transmit() {
+            Some(frame) => {
+                self.to_guest.extend(frame.head);
+                self.to_guest.extend(frame.body.iter());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives the guest at most `n` bytes of the link, then lets the agent act.
+    pub(crate) fn guest_receives(&mut self, n: usize) -> bool {
+        let n = n.min(self.to_guest.len());
+        let bytes: Vec<u8> = self.to_guest.drain(..n).collect();
+        self.guest.handle_bytes(&bytes).unwrap();
+        while let Some(event) = self.guest.poll_event() {
+            self.act(event);
+        }
+        n > 0
+    }
+
+    fn act(&mut self, event: guest::Event) {
+        match event {
+            guest::Event::Bootstrap(_) => self.guest.ready(Ready::default()),
+            guest::Event::Start { id, request } => {
+                if let Some(kind) = self.refuse.take() {
+                    self.guest.failed(
+                        id,
+                        Failure {
+                            kind,
+                            errno: Some(2),
+                            stage: "execve".into(),
+                            message: "no such program".into(),
+                        },
+                    );
+                    return;
+                }
+                let stdin_eof = request.stdin == crate::StdinMode::Null;
+                self.requests.insert(id, request);
+                self.commands.insert(
+                    id,
+                    Command {
+                        stdin_eof,
+                        ..Command::default()
+                    },
+                );
+                self.guest.started(id, 100);
+            }
+            guest::Event::StdinData(_) | guest::Event::PowerOff { .. } => {}
+            guest::Event::StdinEof(id) => {
+                if let Some(command) = self.commands.get_mut(&id) {
+                    command.stdin_eof = true;
+                }
+            }
+            guest::Event::Signal { id, signal } => {
+                if let Some(command) = self.commands.get_mut(&id) {
+                    command.signals.push(signal);
+                }
+            }
+            guest::Event::Kill(id) => {
+                if let Some(command) = self.commands.get_mut(&id) {
+                    command.kills += 1;
+                }
+                self.exit(
+                    id,
+                    ExitStatus {
+                        signal: Some(9),
+                        ..ExitStatus::default()
+                    },
+                );
+            }
+        }
+    }
+
+    /// The command writes into one of its pipes.
+    pub(crate) fn produce(&mut self, id: ExecId, stream: Stream, bytes: &[u8]) {
+        let Some(command) = self.commands.get_mut(&id) else {
+            return;
+        };
+        if !command.exited && !bytes.is_empty() {
+            command.pipes.entry(stream).or_default().extend(bytes);
+            self.guest.stream_ready(id, stream, true);
+        }
+    }
+
+    /// The command reads at most `n` bytes of its stdin.
+    pub(crate) fn eat(&mut self, id: ExecId, n: usize) {
+        let Some((a, b)) = self.guest.stdin_pending(id) else {
+            return;
+        };
+        let bytes: Vec<u8> = a.iter().chain(b).copied().take(n).collect();
+        if let Some(command) = self.commands.get_mut(&id) {
+            self.guest.stdin_written(id, bytes.len());
+            command.eaten.extend(bytes);
+        }
+    }
+
+    /// The command ends; what its pipes hold is still delivered.
+    pub(crate) fn exit(&mut self, id: ExecId, status: ExitStatus) {
+        let Some(command) = self.commands.get_mut(&id) else {
+            return;
+        };
+        if core::mem::replace(&mut command.exited, true) {
+            return;
+        }
+        self.guest.exited(id, status);
+        for stream in Stream::ALL {
+            if command.pipes.get(&stream).is_none_or(VecDeque::is_empty) {
+                self.guest.stream_ended(id, stream);
+            }
+        }
+    }
+
+    /// Fills one write of the guest; gives the frames in it.
+    pub(crate) fn guest_write(&mut self, size: usize) -> Vec<Vec<u8>> {
+        let mut buf = vec![0; size];
+        let mut at = 0;
+        let mut frames = Vec::new();
+        loop {
+            match self.guest.poll_transmit(&mut buf[at..]) {
+                Transmit::Frame(n) => {
+                    frames.push(buf[at..at + n].to_vec());
+                    at += n;
+                }
+                Transmit::Read { id, stream, max } => {
+                    let command = self.commands.get_mut(&id).unwrap();
+                    let pipe = command.pipes.entry(stream).or_default();
+                    let n = max.min(pipe.len());
+                    assert!(n > 0, "the scheduler asked for a pipe that holds nothing");
+                    for (slot, byte) in buf[at + HEADER_LEN..].iter_mut().zip(pipe.drain(..n)) {
+                        *slot = byte;
+                    }
+                    let (empty, exited) = (pipe.is_empty(), command.exited);
+                    if empty {
+                        self.guest.stream_ready(id, stream, false);
+                        if exited {
+                            self.guest.stream_ended(id, stream);
+                        }
+                    }
+                    let n = self.guest.output_read(id, stream, n, &mut buf[at..]);
+                    assert!(n > HEADER_LEN);
+                    frames.push(buf[at..at + n].to_vec());
+                    at += n;
+                }
+                Transmit::Full | Transmit::Idle => return frames,
+            }
+        }
+    }
+
+    /// One write of the guest reaches the host as one chain.
+    pub(crate) fn guest_sends(&mut self) -> bool {
+        let frames = self.guest_write(FRAME_MAX);
+        let mut rest: usize = frames.iter().map(Vec::len).sum();
+        for frame in &frames {
+            rest -= HEADER_LEN;
+            self.host_receives(frame, rest);
+            rest -= frame.len() - HEADER_LEN;
+        }
+        !frames.is_empty()
+    }
+
+    /// Judges and delivers one frame; gives the verdict.
+    pub(crate) fn host_receives(&mut self, frame: &[u8], rest: usize) -> Verdict {
+        let head: &[u8; HEADER_LEN] = frame.first_chunk().unwrap();
+        let verdict = self.host.judge(head, rest);
+        match verdict {
+            Verdict::Accept(n) => {
+                self.host
+                    .deliver(frame[HEADER_LEN..HEADER_LEN + n].to_vec())
+                    .unwrap();
+            }
+            Verdict::Discard(_) => {}
+            Verdict::Close(rule) => self.host.handle_closed(rule),
+        }
+        self.drain_notices();
+        verdict
+    }
+
+    pub(crate) fn drain_notices(&mut self) {
+        while let Some(notice) = self.host.poll_notice() {
+            self.notices.push(notice);
+        }
+    }
+
+    /// Runs the link until neither end has anything to say.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..100_000 {
+            let sent = self.host_sends();
+            let received = self.guest_receives(usize::MAX);
+            let answered = self.guest_sends();
+            self.drain_notices();
+            if !(sent || received || answered) {
+                return;
+            }
+        }
+        panic!("the link does not come to rest");
+    }
+
+    /// Reads everything that one stream has now.
+    pub(crate) fn read_all(&mut self, id: ExecId, stream: Stream) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Some(chunk) = self.host.take_chunk(id, stream) {
+            out.extend_from_slice(&chunk);
+        }
+        out
+    }
+
+    pub(crate) fn view(&self, id: ExecId) -> host::ExecView {
+        let view = self.host.inspect();
+        view.executions.into_iter().find(|e| e.id == id).unwrap()
+    }
+}
+
+/// A frame as a hostile guest would write it.
+pub(crate) fn raw(kind: u8, exec: u64, payload: &[u8]) -> Vec<u8> {
+    let header = crate::Header {
+        len: u32::try_from(payload.len()).unwrap(),
+        kind,
+        flags: 0,
+        reserved: 0,
+        exec,
+    };
+    let mut frame = header.encode().to_vec();
+    frame.extend_from_slice(payload);
+    frame
+}
+
+pub(crate) fn exit_code(code: i32) -> ExitStatus {
+    ExitStatus {
+        code: Some(code),
+        ..ExitStatus::default()
+    }
+}
+
+pub(crate) fn bytes(n: usize) -> Bytes {
+    Bytes::from((0..n).map(|i| (i % 251) as u8).collect::<Vec<_>>())
+}

@@ -1,0 +1,65 @@
+use super::*;
+
+#[test]
+fn an_entry_appears_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    let failed: Result<PathBuf> = cache.publish("kernel", "k", |path| {
+        fs::write(path.join("half"), "x").unwrap();
+        Err(Error::NoCacheDirectory)
+    });
+    assert!(failed.is_err());
+    assert_eq!(cache.get("kernel", "k"), None);
+    assert_eq!(fs::read_dir(dir.path().join("kernel")).unwrap().count(), 0);
+
+    let path = cache
+        .publish("kernel", "k", |path| -> Result<()> {
+            fs::write(path.join("whole"), "x").unwrap();
+            assert_eq!(cache.get("kernel", "k"), None);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(cache.get("kernel", "k"), Some(path.clone()));
+    assert!(path.join("whole").exists());
+}
+
+#[test]
+fn an_entry_that_is_there_is_not_built_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    let fill = |_: &Path| -> Result<()> { Ok(()) };
+    let first = cache.get_or_publish("image", "k", fill).unwrap();
+    let again = cache
+        .get_or_publish("image", "k", |_| -> Result<()> {
+            panic!("built a second time")
+        })
+        .unwrap();
+    assert_eq!(first, again);
+}
+
+#[test]
+fn whoever_published_first_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    let path = cache
+        .publish("image", "k", |_| -> Result<()> {
+            let theirs = cache.path("image", "k");
+            fs::create_dir_all(&theirs).unwrap();
+            fs::write(theirs.join("theirs"), "x").unwrap();
+            Ok(())
+        })
+        .unwrap();
+    assert!(path.join("theirs").exists());
+}
+
+#[test]
+fn a_lock_is_held_until_it_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    let held = cache.lock("build").unwrap();
+    let other = File::open(dir.path().join("build.lock")).unwrap();
+    let attempt = || rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
+    assert!(attempt().is_err());
+    drop(held);
+    assert!(attempt().is_ok());
+}

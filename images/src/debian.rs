@@ -1,0 +1,184 @@
+//! Debian packages as files: finding the version on offer, fetching, unpacking beside the system.
+//!
+//! Nothing here installs anything and nothing needs root, except that package lists that were never
+//! fetched are fetched once when we may. Called by the kernel recipe, the default image (busybox)
+//! and the test rig (its kernel).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Cache, Error, Result, command};
+
+/// A package in one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// Its version, as apt writes it.
+    pub version: String,
+}
+
+impl Package {
+    /// The newest version of a package that apt offers.
+    ///
+    /// # Errors
+    /// [`Error::NoPackage`] if there is none.
+    pub fn newest(name: &str) -> Result<Self> {
+        versions(name)?
+            .into_iter()
+            .next()
+            .ok_or_else(|| no_package(name))
+    }
+
+    /// This exact version if apt offers it, else the newest.
+    ///
+    /// # Errors
+    /// [`Error::NoPackage`] if apt offers none.
+    pub fn pinned_or_newest(name: &str, version: &str) -> Result<Self> {
+        let offered = versions(name)?;
+        let pinned = offered.iter().find(|package| package.version == version);
+        pinned
+            .or(offered.first())
+            .cloned()
+            .ok_or_else(|| no_package(name))
+    }
+
+    /// The package of the newest name that starts with `prefix` and ends with `suffix`, where the
+    /// part between them is a version. For packages whose name holds a version.
+    ///
+    /// # Errors
+    /// [`Error::NoPackage`] if no name fits.
+    pub fn newest_named(prefix: &str, suffix: &str) -> Result<Self> {
+        with_lists(|| {
+            let names = command::output(Command::new("apt-cache").args(["pkgnames", prefix]))?;
+            Ok(newest_name(&names, prefix, suffix).map(str::to_owned))
+        })?
+        .map_or_else(
+            || Err(no_package(&format!("{prefix}*{suffix}"))),
+            |name| Self::newest(&name),
+        )
+    }
+
+    /// The unpacked package: a directory in the cache that holds the files as they would lie below
+    /// `/`. Fetched and unpacked if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Command`] or [`Error::Start`] if `apt-get` or `dpkg-deb` fail, [`Error::File`].
+    pub fn unpacked(&self, cache: &Cache) -> Result<PathBuf> {
+        let key = format!("{}_{}", self.name, self.version);
+        cache.get_or_publish("packages", &key, |target| self.unpack_into(cache, target))
+    }
+
+    /// Fetches the package and unpacks it into a directory of the caller's; nothing of it stays in
+    /// the cache.
+    ///
+    /// # Errors
+    /// As [`unpacked`](Self::unpacked).
+    pub fn unpack_into(&self, cache: &Cache, target: &Path) -> Result<()> {
+        let scratch = cache.scratch("downloads", &self.name)?;
+        let unpacked = self.download(&scratch).and_then(|archive| {
+            let mut unpack = Command::new("dpkg-deb");
+            command::output(unpack.arg("-x").arg(&archive).arg(target))
+        });
+        crate::cache::remove_tree(&scratch)?;
+        unpacked.map(drop)
+    }
+
+    /// Fetches the package file into an empty directory and returns its path.
+    fn download(&self, directory: &Path) -> Result<PathBuf> {
+        command::output(
+            Command::new("apt-get")
+                .current_dir(directory)
+                // As root apt fetches as its own user, which may not write here; said so, it does
+                // not warn.
+                .args(["-q", "-o", "APT::Sandbox::User=root", "download"])
+                .arg(format!("{}={}", self.name, self.version)),
+        )?;
+        let listed = fs::read_dir(directory).map_err(Error::file("list", directory))?;
+        for entry in listed {
+            let path = entry.map_err(Error::file("list", directory))?.path();
+            if path.extension().is_some_and(|extension| extension == "deb") {
+                return Ok(path);
+            }
+        }
+        Err(no_package(&self.name))
+    }
+}
+
+/// The versions on offer, newest first.
+fn versions(name: &str) -> Result<Vec<Package>> {
+    let found = with_lists(|| {
+        let table = command::output(Command::new("apt-cache").args(["madison", name]))?;
+        let packages = parse_madison(&table, name);
+        Ok(Some(packages).filter(|packages| !packages.is_empty()))
+    })?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Looks something up; if it is not found, fetches the package lists and looks again. Lists are
+/// absent on a fresh machine, and old ones name versions that are gone.
+fn with_lists<T>(look: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+    if let Some(found) = look()? {
+        return Ok(Some(found));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    command::output(Command::new("apt-get").args(["-q", "update"]))?;
+    look()
+}
+
+/// Reads `apt-cache madison`: lines of `name | version | source`, newest first, sources included.
+fn parse_madison(table: &str, name: &str) -> Vec<Package> {
+    let mut packages: Vec<Package> = Vec::new();
+    for line in table.lines() {
+        let mut columns = line.split('|').map(str::trim);
+        let (Some(package), Some(version), Some(origin)) =
+            (columns.next(), columns.next(), columns.next())
+        else {
+            continue;
+        };
+        let known = packages.iter().any(|known| known.version == version);
+        if package == name && !origin.ends_with(" Sources") && !known {
+            packages.push(Package {
+                name: name.to_owned(),
+                version: version.to_owned(),
+            });
+        }
+    }
+    packages
+}
+
+/// Among names, one per line, the one whose middle is the highest version.
+fn newest_name<'a>(names: &'a str, prefix: &str, suffix: &str) -> Option<&'a str> {
+    names
+        .lines()
+        .filter_map(|name| {
+            let middle = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
+            let numbers = middle
+                .split(|c: char| !c.is_ascii_digit())
+                .filter_map(|number| number.parse::<u64>().ok())
+                .collect::<Vec<_>>();
+            // A middle without a number is a metapackage: it holds no files.
+            (!numbers.is_empty()).then_some((numbers, name))
+        })
+        .max()
+        .map(|(_, name)| name)
+}
+
+fn no_package(package: &str) -> Error {
+    let hint = if rustix::process::geteuid().is_root() {
+        "is its suite in /etc/apt/sources.list?"
+    } else {
+        "run `apt-get update` as root, and check that its suite is in /etc/apt/sources.list"
+    };
+    Error::NoPackage {
+        package: package.to_owned(),
+        hint: hint.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "debian_test.rs"]
+mod tests;

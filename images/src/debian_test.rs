@@ -1,0 +1,33 @@
+use super::*;
+
+#[test]
+fn madison_lists_versions_once_and_without_sources() {
+    let table = "\
+ linux-source-6.12 | 6.12.117-1~deb12u1 | http://deb.example.org bookworm-security/main amd64 Packages
+ linux-source-6.12 | 6.12.117-1~deb12u1 | http://deb.example.org bookworm/main amd64 Packages
+ linux-source-6.12 | 6.12.115-2~deb12u1 | http://deb.example.org bookworm-security/main amd64 Packages
+ linux-6.12 | 6.12.117-1~deb12u1 | http://deb.example.org bookworm-security/main Sources
+";
+    let found = parse_madison(table, "linux-source-6.12");
+    let versions: Vec<_> = found
+        .iter()
+        .map(|package| package.version.as_str())
+        .collect();
+    assert_eq!(versions, ["6.12.117-1~deb12u1", "6.12.115-2~deb12u1"]);
+}
+
+#[test]
+fn the_newest_name_is_by_number_and_never_a_metapackage() {
+    let names = "\
+linux-image-6.12-cloud-amd64
+linux-image-6.12.9+deb12-cloud-amd64
+linux-image-6.12.117+deb12-cloud-amd64
+linux-image-6.12.117+deb12-cloud-amd64-dbg
+linux-image-6.12.101+deb12-cloud-amd64
+";
+    assert_eq!(
+        newest_name(names, "linux-image-6.12", "-cloud-amd64"),
+        Some("linux-image-6.12.117+deb12-cloud-amd64")
+    );
+    assert_eq!(newest_name(names, "linux-image-6.13", "-cloud-amd64"), None);
+}

@@ -1,0 +1,333 @@
+//! The image format: a directory with `image.json`, a kernel and initramfs layers.
+//!
+//! Owns reading and writing the description and the digest. Does not build anything. Called by the
+//! `forebay` crate to open an image, and by [`default_image`](crate::default_image) to write one.
+//!
+//! Opening checks that every file is there with its recorded size; [`Image::verify`] hashes them.
+//! The digest is over what a guest can see (kernel, layers in order, command line), not over names
+//! or origins: equal digests boot equal guests.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Cache, ContentKey, Error, Result, file_sha256};
+
+/// The description's file name inside an image directory.
+const DESCRIPTION: &str = "image.json";
+
+/// The newest description format this version reads and the one it writes.
+const FORMAT: u32 = 1;
+
+/// The cache's name for the image that [`Image::default_cached`] opens.
+pub(crate) const DEFAULT_NAME: &str = "default";
+
+/// The cache kind under which images are kept.
+pub(crate) const CACHE_KIND: &str = "images";
+
+/// How the kernel file is to be booted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum KernelKind {
+    /// An uncompressed ELF `vmlinux` with a PVH entry note.
+    Vmlinux,
+}
+
+/// A guest image that was opened: paths and facts, no open files.
+#[derive(Debug, Clone)]
+pub struct Image {
+    name: String,
+    directory: PathBuf,
+    kernel: PathBuf,
+    kernel_kind: KernelKind,
+    initramfs: Vec<PathBuf>,
+    cmdline: String,
+    origin: BTreeMap<String, String>,
+    digest: String,
+    /// Digests of the kernel and then of each layer, in order.
+    file_digests: Vec<String>,
+}
+
+impl Image {
+    /// Opens the image in a directory.
+    ///
+    /// Reads the description and the sizes of the files, not their contents.
+    ///
+    /// # Errors
+    /// [`Error::File`] if there is no description, [`Error::Description`] or [`Error::Format`] if it
+    /// cannot be understood, [`Error::DamagedImage`] if a file is missing or has another size.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
+        let directory = directory.as_ref();
+        let path = directory.join(DESCRIPTION);
+        let text = fs::read(&path).map_err(Error::file("read", &path))?;
+        let understood = |source| Error::Description {
+            path: path.clone(),
+            source,
+        };
+        // The format number alone first: a newer description may have fields that mean otherwise.
+        let Versioned { format } = serde_json::from_slice(&text).map_err(understood)?;
+        if format > FORMAT {
+            return Err(Error::Format {
+                path,
+                found: format,
+                supported: FORMAT,
+            });
+        }
+        let description: Description = serde_json::from_slice(&text).map_err(understood)?;
+        Self::from_description(directory, description)
+    }
+
+    /// Opens the image that was last built as this machine's default.
+    ///
+    /// Never builds and never fetches.
+    ///
+    /// # Errors
+    /// [`Error::NoDefaultImage`] if there is none: it names the command that builds it. Otherwise as
+    /// [`open`](Self::open).
+    pub fn default_cached() -> Result<Self> {
+        Self::default_in(&Cache::of_user()?)
+    }
+
+    /// As [`default_cached`](Self::default_cached), in a given cache.
+    ///
+    /// # Errors
+    /// As [`default_cached`](Self::default_cached).
+    pub fn default_in(cache: &Cache) -> Result<Self> {
+        let path = cache.path(CACHE_KIND, DEFAULT_NAME);
+        // The entry is a link to an image named by its digest. Resolved now, so that a new default
+        // published while this one is in use does not mix two images.
+        match fs::canonicalize(&path) {
+            Ok(directory) => Self::open(directory),
+            Err(_) => Err(Error::NoDefaultImage { path }),
+        }
+    }
+
+    /// The name given when it was built; for people, not an identity.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directory it was opened from.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The kernel file.
+    pub fn kernel(&self) -> &Path {
+        &self.kernel
+    }
+
+    /// How the kernel file is to be booted.
+    pub fn kernel_kind(&self) -> KernelKind {
+        self.kernel_kind
+    }
+
+    /// The initramfs layers, lowest first. Each is an uncompressed `newc` archive; in guest memory
+    /// they lie one after the other, each starting on a multiple of four bytes, and files of later
+    /// layers replace those of earlier ones.
+    pub fn initramfs(&self) -> &[PathBuf] {
+        &self.initramfs
+    }
+
+    /// What this image adds to the kernel command line; often empty.
+    pub fn cmdline(&self) -> &str {
+        &self.cmdline
+    }
+
+    /// What it was made of, by name (kernel source package, its version and checksum, …).
+    pub fn origin(&self) -> &BTreeMap<String, String> {
+        &self.origin
+    }
+
+    /// The image's identity: 64 hexadecimal digits over kernel, layers in order and command line.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Adds one more initramfs layer on top. The layer's file is read once for the digest and must
+    /// stay unchanged while the image is used.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the layer cannot be read.
+    pub fn with_layer(mut self, path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        self.file_digests.push(file_sha256(&path)?);
+        self.initramfs.push(path);
+        self.digest = digest_of(&self.file_digests, self.kernel_kind, &self.cmdline);
+        Ok(self)
+    }
+
+    /// Reads every file and compares its SHA-256 with the recorded one.
+    ///
+    /// # Errors
+    /// [`Error::DamagedImage`] naming the first file that differs, or [`Error::File`].
+    pub fn verify(&self) -> Result<()> {
+        let files = std::iter::once(&self.kernel).chain(&self.initramfs);
+        for (path, recorded) in files.zip(&self.file_digests) {
+            if file_sha256(path)? != *recorded {
+                return Err(self.damaged(format!("{} is not as it was built", path.display())));
+            }
+        }
+        Ok(())
+    }
+
+    fn from_description(directory: &Path, description: Description) -> Result<Self> {
+        let layers = description.initramfs;
+        let file_digests: Vec<_> = std::iter::once(&description.kernel.file)
+            .chain(&layers)
+            .map(|file| file.sha256.clone())
+            .collect();
+        let image = Self {
+            name: description.name,
+            directory: directory.to_path_buf(),
+            kernel: directory.join(&description.kernel.file.path),
+            kernel_kind: description.kernel.kind,
+            initramfs: layers
+                .iter()
+                .map(|file| directory.join(&file.path))
+                .collect(),
+            digest: digest_of(&file_digests, description.kernel.kind, &description.cmdline),
+            cmdline: description.cmdline,
+            origin: description.origin,
+            file_digests,
+        };
+        for file in std::iter::once(&description.kernel.file).chain(&layers) {
+            let size = match fs::metadata(directory.join(&file.path)) {
+                Ok(metadata) => metadata.len(),
+                Err(error) => return Err(image.damaged(format!("{}: {error}", file.path))),
+            };
+            if size != file.size {
+                return Err(image.damaged(format!(
+                    "{} has {size} bytes, {} are recorded",
+                    file.path, file.size
+                )));
+            }
+        }
+        if image.digest != description.digest {
+            return Err(image.damaged("the recorded digest does not fit the recorded files".into()));
+        }
+        Ok(image)
+    }
+
+    fn damaged(&self, reason: String) -> Error {
+        Error::DamagedImage {
+            image: self.directory.clone(),
+            reason,
+        }
+    }
+}
+
+/// What goes into a new image. The files are already in its directory.
+#[derive(Debug)]
+pub(crate) struct Parts<'a> {
+    /// For people.
+    pub(crate) name: &'a str,
+    /// File name of the kernel in the directory.
+    pub(crate) kernel: &'a str,
+    /// How it boots.
+    pub(crate) kernel_kind: KernelKind,
+    /// File names of the layers, lowest first.
+    pub(crate) initramfs: &'a [&'a str],
+    /// Additions to the command line.
+    pub(crate) cmdline: &'a str,
+    /// What it was made of.
+    pub(crate) origin: BTreeMap<String, String>,
+}
+
+/// Writes the description of the image whose files lie in `directory`, and returns its digest.
+pub(crate) fn describe(directory: &Path, parts: Parts<'_>) -> Result<String> {
+    let record = |name: &str| -> Result<FileRecord> {
+        let path = directory.join(name);
+        let size = fs::metadata(&path)
+            .map_err(Error::file("read", &path))?
+            .len();
+        Ok(FileRecord {
+            path: name.to_owned(),
+            size,
+            sha256: file_sha256(&path)?,
+        })
+    };
+    let kernel = KernelRecord {
+        kind: parts.kernel_kind,
+        file: record(parts.kernel)?,
+    };
+    let initramfs = parts
+        .initramfs
+        .iter()
+        .map(|name| record(name))
+        .collect::<Result<Vec<_>>>()?;
+    let digests: Vec<_> = std::iter::once(&kernel.file)
+        .chain(&initramfs)
+        .map(|file| file.sha256.clone())
+        .collect();
+    let digest = digest_of(&digests, parts.kernel_kind, parts.cmdline);
+    let description = Description {
+        format: FORMAT,
+        name: parts.name.to_owned(),
+        digest: digest.clone(),
+        kernel,
+        initramfs,
+        cmdline: parts.cmdline.to_owned(),
+        origin: parts.origin,
+    };
+    let path = directory.join(DESCRIPTION);
+    let mut text =
+        serde_json::to_vec_pretty(&description).map_err(|source| Error::Description {
+            path: path.clone(),
+            source,
+        })?;
+    text.push(b'\n');
+    fs::write(&path, text).map_err(Error::file("write", &path))?;
+    Ok(digest)
+}
+
+fn digest_of(file_digests: &[String], kind: KernelKind, cmdline: &str) -> String {
+    let KernelKind::Vmlinux = kind;
+    file_digests
+        .iter()
+        .fold(
+            ContentKey::new("image").text("vmlinux").text(cmdline),
+            |key, file| key.text(file),
+        )
+        .digest()
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    format: u32,
+}
+
+/// `image.json`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    format: u32,
+    name: String,
+    digest: String,
+    kernel: KernelRecord,
+    initramfs: Vec<FileRecord>,
+    cmdline: String,
+    origin: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KernelRecord {
+    kind: KernelKind,
+    #[serde(flatten)]
+    file: FileRecord,
+}
+
+/// One file: its path relative to the image's directory, size in bytes, contents.
+#[derive(Serialize, Deserialize)]
+struct FileRecord {
+    path: String,
+    size: u64,
+    sha256: String,
+}
+
+#[cfg(test)]
+#[path = "image_test.rs"]
+mod tests;

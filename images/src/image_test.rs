@@ -1,0 +1,115 @@
+use super::*;
+
+fn write_image(directory: &Path, cmdline: &str) -> String {
+    fs::write(directory.join("vmlinux"), "kernel").unwrap();
+    fs::write(directory.join("initramfs.cpio"), "layer").unwrap();
+    describe(
+        directory,
+        Parts {
+            name: "test",
+            kernel: "vmlinux",
+            kernel_kind: KernelKind::Vmlinux,
+            initramfs: &["initramfs.cpio"],
+            cmdline,
+            origin: BTreeMap::from([("kernel".into(), "made up".into())]),
+        },
+    )
+    .unwrap()
+}
+
+#[test]
+fn a_written_image_opens_with_the_same_digest() {
+    let dir = tempfile::tempdir().unwrap();
+    let digest = write_image(dir.path(), "quiet");
+    let image = Image::open(dir.path()).unwrap();
+    assert_eq!(image.digest(), digest);
+    assert_eq!(image.kernel(), dir.path().join("vmlinux"));
+    assert_eq!(image.initramfs(), [dir.path().join("initramfs.cpio")]);
+    assert_eq!(image.cmdline(), "quiet");
+    assert_eq!(image.name(), "test");
+    image.verify().unwrap();
+}
+
+#[test]
+fn a_layer_changes_the_digest_and_goes_on_top() {
+    let dir = tempfile::tempdir().unwrap();
+    write_image(dir.path(), "");
+    let plain = Image::open(dir.path()).unwrap();
+    let layer = dir.path().join("more.cpio");
+    fs::write(&layer, "more").unwrap();
+    let layered = plain.clone().with_layer(&layer).unwrap();
+    assert_ne!(plain.digest(), layered.digest());
+    assert_eq!(layered.initramfs().last(), Some(&layer));
+    layered.verify().unwrap();
+    fs::write(&layer, "else").unwrap();
+    assert!(matches!(layered.verify(), Err(Error::DamagedImage { .. })));
+}
+
+#[test]
+fn the_command_line_is_part_of_the_digest() {
+    let one = tempfile::tempdir().unwrap();
+    let two = tempfile::tempdir().unwrap();
+    assert_ne!(
+        write_image(one.path(), ""),
+        write_image(two.path(), "quiet")
+    );
+}
+
+#[test]
+fn a_cut_file_is_found_when_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    write_image(dir.path(), "");
+    fs::write(dir.path().join("vmlinux"), "kern").unwrap();
+    let error = Image::open(dir.path()).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("vmlinux has 4 bytes, 6 are recorded"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_missing_file_is_found_when_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    write_image(dir.path(), "");
+    fs::remove_file(dir.path().join("initramfs.cpio")).unwrap();
+    let error = Image::open(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::DamagedImage { .. }), "{error}");
+}
+
+#[test]
+fn a_changed_byte_is_found_when_verifying() {
+    let dir = tempfile::tempdir().unwrap();
+    write_image(dir.path(), "");
+    fs::write(dir.path().join("vmlinux"), "kernal").unwrap();
+    let error = Image::open(dir.path()).unwrap().verify().unwrap_err();
+    assert!(error.to_string().contains("vmlinux"), "{error}");
+}
+
+#[test]
+fn a_newer_format_is_refused_by_its_number() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(
+        dir.path().join(DESCRIPTION),
+        r#"{"format": 9, "unheard": 1}"#,
+    )
+    .unwrap();
+    let error = Image::open(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::Format { found: 9, .. }), "{error}");
+}
+
+#[test]
+fn text_that_is_no_description_is_an_error_with_the_path() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(DESCRIPTION), "{").unwrap();
+    let error = Image::open(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::Description { .. }), "{error}");
+    assert!(error.to_string().contains(DESCRIPTION), "{error}");
+}
+
+#[test]
+fn a_missing_default_names_the_command_that_builds_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = Image::default_in(&Cache::at(dir.path())).unwrap_err();
+    assert!(error.to_string().contains("cargo xtask image"), "{error}");
+}

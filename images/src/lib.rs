@@ -1,0 +1,38 @@
+//! Guest images: what they are on disk, how they are built, where they are kept.
+//!
+//! An image is a directory with a description (`image.json`), a kernel and one or more initramfs
+//! layers. A virtual machine only ever *opens* one: [`Image::open`] and [`Image::default_cached`]
+//! read files and nothing else, they never build and never fetch. Building is for the command line
+//! and for developer tasks, by the modules below.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`Image`] | the format: reading it, its digest, adding layers |
+//! | [`InitramfsBuilder`] | reproducible `newc` archives |
+//! | [`kernel`] | the recipe that turns a distribution's kernel source package into our `vmlinux` |
+//! | [`default_image`] | kernel + init + busybox as one image in the cache |
+//! | [`debian`] | fetching and unpacking Debian packages without installing them |
+//! | [`Cache`] | the directory everything is kept in, its locks and its atomic publication |
+//! | [`progress`] | how long steps are reported, without knowing a terminal |
+//!
+//! It knows nothing of KVM, of virtual machines or of the agent's protocol; the init program is a
+//! path that the caller hands in.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod command;
+pub mod debian;
+pub mod default_image;
+mod digest;
+mod error;
+mod image;
+mod initramfs;
+pub mod kernel;
+pub mod progress;
+
+pub use cache::{Cache, CacheLock};
+pub use digest::{ContentKey, file_sha256};
+pub use error::{Error, Result};
+pub use image::{Image, KernelKind};
+pub use initramfs::{InitramfsBuilder, concatenate};

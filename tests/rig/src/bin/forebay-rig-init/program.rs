@@ -1,0 +1,164 @@
+//! The program itself: started on pipes, copied to the ports, waited for; then the files it left.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use forebay_rig::order::{Ending, Order, Report, Sent, port};
+use rustix::process::{Pid, WaitOptions};
+
+use crate::ports;
+
+/// How long after the program's end what it left behind may keep its output open.
+const OUTPUT_GRACE: Duration = Duration::from_secs(5);
+/// Where the archive of files is put together.
+const ARCHIVE: &str = "/run/rig-files.tar";
+
+/// Runs the program to its end, sends its output and its files, and returns the last report.
+pub(crate) fn run(order: &Order) -> Result<Report> {
+    let Some((program, arguments)) = order.argv.split_first() else {
+        bail!("the order names no program");
+    };
+    let stdin = if order.stdin {
+        Stdio::piped()
+    } else {
+        Stdio::null()
+    };
+    // Pipes and not the ports themselves: a port can be opened once, so a program that opens
+    // /dev/stdout again would fail, and pipes are what programs meet elsewhere.
+    let path = order.env.iter().find(|(name, _)| name == "PATH");
+    let mut child = Command::new(resolve(program, path.map_or("", |(_, path)| path))?)
+        .args(arguments)
+        .env_clear()
+        .envs(order.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(&order.cwd)
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("start {program} in {}", order.cwd))?;
+    if let Some(to_program) = child.stdin.take() {
+        let from_host = ports::open(port::STDIN)?;
+        // Ends with the host's input or with the program; nobody waits for it.
+        thread::spawn(move || copy(from_host, to_program, |_| ()));
+    }
+    let stdout = child.stdout.take().context("the program's output")?;
+    let stderr = child.stderr.take().context("the program's errors")?;
+    let stdout = in_background(stdout, ports::open(port::STDOUT)?);
+    let stderr = in_background(stderr, ports::open(port::STDERR)?);
+    let how = reap_until(&child)?;
+    let sent = Sent {
+        stdout: result(&stdout),
+        stderr: result(&stderr),
+        files: send_files(&order.outputs)?,
+    };
+    Ok(Report::Ended { how, sent })
+}
+
+/// A program without a slash is looked for in the order's own `PATH`; the standard library would
+/// take ours, and we have none.
+fn resolve(program: &str, path: &str) -> Result<String> {
+    if program.contains('/') {
+        return Ok(program.to_owned());
+    }
+    path.split(':')
+        .map(|directory| format!("{directory}/{program}"))
+        .find(|candidate| Path::new(candidate).exists())
+        .with_context(|| format!("no program {program} on the path {path}"))
+}
+
+/// Waits for every child that ends, ours and those left to PID 1, until ours has.
+fn reap_until(child: &std::process::Child) -> Result<Ending> {
+    let ours = Pid::from_child(child);
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == ours => {
+                if let Some(code) = status.exit_status() {
+                    return Ok(Ending::Code(code));
+                }
+                if let Some(signal) = status.terminating_signal() {
+                    return Ok(Ending::Signal(signal));
+                }
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for the program"),
+        }
+    }
+}
+
+/// Copies on a thread; the receiver gets the running total after every write.
+fn in_background(from: impl Read + Send + 'static, to: File) -> Receiver<u64> {
+    let (progress, total) = channel();
+    thread::spawn(move || {
+        copy(from, to, |sent| {
+            // Fails when nobody counts any more.
+            let _ = progress.send(sent);
+        })
+    });
+    total
+}
+
+/// The total that a copy has sent: at its end, or when nothing came for a while after the
+/// program's own end, since something it left behind may hold the pipe for ever.
+fn result(total: &Receiver<u64>) -> u64 {
+    let mut sent = 0;
+    while let Ok(now) = total.recv_timeout(OUTPUT_GRACE) {
+        sent = now;
+    }
+    sent
+}
+
+/// Copies until either side ends and calls `progress` with the total after every write. By read and
+/// write and not by `io::copy`, which splices: a port takes spliced pages in another way, with
+/// limits of its own.
+fn copy(mut from: impl Read, mut to: impl Write, mut progress: impl FnMut(u64)) {
+    let mut block = vec![0; 32 * 1024];
+    let mut sent = 0;
+    loop {
+        match from.read(&mut block) {
+            Ok(0) => return,
+            Ok(n) if to.write_all(&block[..n]).is_ok() => {
+                sent += n as u64;
+                progress(sent);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
+/// Sends an archive of those files that exist, after its length, and returns the length.
+fn send_files(outputs: &[String]) -> Result<u64> {
+    let mut port = ports::open(port::FILES)?;
+    let existing: Vec<_> = outputs
+        .iter()
+        .filter(|path| Path::new(path).exists())
+        .map(|path| path.trim_start_matches('/'))
+        .collect();
+    if existing.is_empty() {
+        port.write_all(&0_u64.to_le_bytes())?;
+        return Ok(0);
+    }
+    let status = Command::new("/usr/bin/busybox")
+        .args(["tar", "-c", "-f", ARCHIVE, "-C", "/"])
+        .args(&existing)
+        .status()
+        .context("run tar")?;
+    if !status.success() {
+        bail!("tar of {} failed: {status}", existing.join(", "));
+    }
+    let archive = File::open(ARCHIVE).context("open the archive of files")?;
+    let length = archive.metadata()?.len();
+    port.write_all(&length.to_le_bytes())?;
+    let mut copied = 0;
+    copy(archive, port, |sent| copied = sent);
+    if copied != length {
+        bail!("the archive of files could not be sent whole");
+    }
+    Ok(length)
+}

@@ -1,0 +1,81 @@
+//! The system around the program: file systems, kernel modules, loopback, and one VM held open.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use kvm_ioctls::{Kvm, VcpuFd, VmFd};
+use rustix::fs::CWD;
+use rustix::mount::{MountFlags, mount};
+
+/// Source, target, type, options. In this order: later ones lie below earlier ones.
+const MOUNTS: [(&str, &str, &str, &str); 8] = [
+    ("devtmpfs", "/dev", "devtmpfs", ""),
+    ("proc", "/proc", "proc", ""),
+    ("sysfs", "/sys", "sysfs", ""),
+    ("devpts", "/dev/pts", "devpts", "ptmxmode=666"),
+    ("tmpfs", "/dev/shm", "tmpfs", "mode=1777"),
+    ("tmpfs", "/run", "tmpfs", "mode=755"),
+    ("tmpfs", "/tmp", "tmpfs", "mode=1777,size=90%"),
+    ("cgroup2", "/sys/fs/cgroup", "cgroup2", ""),
+];
+
+/// Links that programs expect in `/dev`.
+const LINKS: [(&str, &str); 4] = [
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+];
+
+/// Mounts the usual file systems.
+pub(crate) fn mount_all() -> Result<()> {
+    for (source, target, kind, options) in MOUNTS {
+        fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
+        let options = CString::new(options)?;
+        mount(source, target, kind, MountFlags::empty(), &*options)
+            .with_context(|| format!("mount {target}"))?;
+    }
+    for (to, at) in LINKS {
+        symlink(to, at).with_context(|| format!("link {at}"))?;
+    }
+    Ok(())
+}
+
+/// Loads kernel modules in the given order.
+pub(crate) fn load_modules(paths: &[String]) -> Result<()> {
+    for path in paths {
+        let module = rustix::fs::openat(
+            CWD,
+            format!("/{path}").as_str(),
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )
+        .with_context(|| format!("open /{path}"))?;
+        rustix::system::finit_module(module, c"", 0).with_context(|| format!("load /{path}"))?;
+    }
+    Ok(())
+}
+
+/// Brings loopback up; programs that need none do not care if it fails.
+pub(crate) fn loopback_up() {
+    let up = Command::new("/usr/bin/busybox")
+        .args(["ifconfig", "lo", "127.0.0.1", "up"])
+        .status();
+    if !up.is_ok_and(|status| status.success()) {
+        eprintln!("rig init: loopback stays down");
+    }
+}
+
+/// Creates a VM with a vCPU that does nothing, and so shows that `/dev/kvm` works.
+pub(crate) fn hold_a_vm() -> Result<(VmFd, VcpuFd)> {
+    File::open("/dev/kvm")
+        .context("open /dev/kvm: the emulated processor offers no virtualisation")?;
+    let vm = Kvm::new()
+        .and_then(|kvm| kvm.create_vm())
+        .context("create a VM in L1")?;
+    let vcpu = vm.create_vcpu(0).context("create a vCPU in L1")?;
+    Ok((vm, vcpu))
+}

@@ -1,0 +1,412 @@
+//! One run from start to end: what arrives from L1 becomes events, deadlines are kept, and when
+//! something breaks the console's last lines say what.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::error::Phase;
+use crate::order::{Ending, Report, Sent};
+use crate::qemu::{Emulator, Ends};
+use crate::{Assets, Error, Result, RigCommand, pack};
+
+/// How much of each stream an outcome keeps, from its beginning. The events have all of it.
+const CAPTURE_LIMIT: usize = 16 << 20;
+/// Console lines kept for an error.
+const CONSOLE_LINES: usize = 40;
+/// Arrivals in hand; further ones wait in the sockets, and so slow the program down.
+const ARRIVALS: usize = 64;
+/// How long after the emulator's end its last words may take to arrive.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long output that L1 says it has sent may take to arrive.
+const OUTPUT_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Something that happened during a run, as it happens.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// L1 is up and the program starts.
+    Up {
+        /// Real time since the run began.
+        after: Duration,
+    },
+    /// The program wrote to its standard output.
+    Stdout(&'a [u8]),
+    /// The program wrote to its standard error.
+    Stderr(&'a [u8]),
+    /// L1's kernel or init printed a line on the console.
+    Console(&'a str),
+}
+
+/// How the program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// By itself, with this exit code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Status {
+    /// Whether it ended with 0.
+    pub fn success(self) -> bool {
+        self == Self::Code(0)
+    }
+
+    /// As a shell would give it: a signal is 128 and its number.
+    pub fn shell_code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// What a run gave.
+#[derive(Debug)]
+pub struct RigOutcome {
+    /// How the program ended.
+    pub status: Status,
+    /// What it wrote to standard output; the first 16 MiB.
+    pub stdout: Vec<u8>,
+    /// What it wrote to standard error; the first 16 MiB.
+    pub stderr: Vec<u8>,
+    /// Real time until L1 was up.
+    pub boot: Duration,
+    /// Real time of the whole run.
+    pub elapsed: Duration,
+    files: TempDir,
+}
+
+impl RigOutcome {
+    /// Where a file or directory that was asked for lies on the host, if the program left it. It is
+    /// removed with this value.
+    pub fn file(&self, l1: &str) -> Option<PathBuf> {
+        Some(self.files.path().join(l1.trim_start_matches('/'))).filter(|path| path.exists())
+    }
+}
+
+/// Runs one program in L1 and waits for its end. `watch` is called with everything that happens, in
+/// the order in which it arrives, on this thread.
+///
+/// # Errors
+/// Any [`Error`]; a program that ran and failed is none. On an error nothing of the run is left.
+pub fn run(
+    command: &RigCommand,
+    assets: &Assets,
+    watch: &mut dyn FnMut(Event<'_>),
+) -> Result<RigOutcome> {
+    let started = Instant::now();
+    let scratch = tempfile::tempdir().map_err(Error::file("create", &std::env::temp_dir()))?;
+    let initramfs = scratch.path().join("l1.cpio");
+    pack::pack(command, assets)?.write_file(&initramfs)?;
+    let (emulator, ends) = Emulator::start(command, &assets.kernel, &initramfs, scratch.path())?;
+    let files = tempfile::tempdir().map_err(Error::file("create", &std::env::temp_dir()))?;
+    Run {
+        command,
+        emulator,
+        arrivals: spread(ends, command.stdin, files.path())?,
+        started,
+        up: None,
+        console: VecDeque::new(),
+        stdout: Capture::default(),
+        stderr: Capture::default(),
+        files: None,
+        watch,
+    }
+    .drive(files)
+}
+
+/// What the reading threads hand over.
+enum Arrival {
+    Control(String),
+    Stdout(Vec<u8>),
+    Stderr(Vec<u8>),
+    Console(String),
+    /// The archive of files was unpacked; its length in bytes.
+    Files(io::Result<u64>),
+}
+
+#[derive(Default)]
+struct Capture {
+    kept: Vec<u8>,
+    seen: u64,
+}
+
+impl Capture {
+    fn add(&mut self, bytes: &[u8]) {
+        self.seen += bytes.len() as u64;
+        let room = CAPTURE_LIMIT - self.kept.len();
+        self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+struct Run<'a> {
+    command: &'a RigCommand,
+    emulator: Emulator,
+    arrivals: Receiver<Arrival>,
+    started: Instant,
+    up: Option<Instant>,
+    console: VecDeque<String>,
+    stdout: Capture,
+    stderr: Capture,
+    files: Option<io::Result<u64>>,
+    watch: &'a mut dyn FnMut(Event<'_>),
+}
+
+impl Run<'_> {
+    fn drive(mut self, files: TempDir) -> Result<RigOutcome> {
+        let (how, sent) = loop {
+            let arrival = match self.arrivals.recv_timeout(self.left()?) {
+                Ok(arrival) => arrival,
+                // `left` says which deadline it was.
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+            };
+            match self.take(arrival)? {
+                Some(Report::Ready) => {
+                    self.up = Some(Instant::now());
+                    let after = self.started.elapsed();
+                    (self.watch)(Event::Up { after });
+                }
+                Some(Report::Ended { how, sent }) => break (how, sent),
+                Some(Report::Failed { reason }) => return Err(Error::NotRun { reason }),
+                None => {}
+            }
+        };
+        self.collect(sent)?;
+        let up = self.up.unwrap_or(self.started);
+        Ok(RigOutcome {
+            status: match how {
+                Ending::Code(code) => Status::Code(code),
+                Ending::Signal(signal) => Status::Signal(signal),
+            },
+            stdout: self.stdout.kept,
+            stderr: self.stderr.kept,
+            boot: up - self.started,
+            elapsed: self.started.elapsed(),
+            files,
+        })
+    }
+
+    /// Time left until the deadline of what is under way.
+    fn left(&self) -> Result<Duration> {
+        let (phase, since, deadline) = match self.up {
+            None => (Phase::Booting, self.started, self.command.boot_deadline),
+            Some(up) => (Phase::Running, up, self.command.deadline),
+        };
+        deadline
+            .checked_sub(since.elapsed())
+            .filter(|left| !left.is_zero())
+            .ok_or_else(|| Error::Deadline {
+                phase,
+                deadline,
+                console: self.last_lines(),
+            })
+    }
+
+    /// Takes one arrival; a report is returned, everything else is passed on.
+    fn take(&mut self, arrival: Arrival) -> Result<Option<Report>> {
+        match arrival {
+            Arrival::Control(line) => {
+                let report = serde_json::from_str(&line);
+                return report.map(Some).map_err(|_| Error::Protocol { said: line });
+            }
+            Arrival::Stdout(bytes) => {
+                self.stdout.add(&bytes);
+                (self.watch)(Event::Stdout(&bytes));
+            }
+            Arrival::Stderr(bytes) => {
+                self.stderr.add(&bytes);
+                (self.watch)(Event::Stderr(&bytes));
+            }
+            Arrival::Console(line) => {
+                (self.watch)(Event::Console(&line));
+                if self.console.len() == CONSOLE_LINES {
+                    self.console.pop_front();
+                }
+                self.console.push_back(line);
+            }
+            Arrival::Files(length) => self.files = Some(length),
+        }
+        Ok(None)
+    }
+
+    /// Waits for the bytes that L1 has sent but that are still on their way.
+    fn collect(&mut self, sent: Sent) -> Result<()> {
+        let deadline = Instant::now() + OUTPUT_DEADLINE;
+        loop {
+            if let Some(Err(_)) = self.files
+                && let Some(Err(source)) = self.files.take()
+            {
+                return Err(Error::file("unpack files of", Path::new("L1"))(source));
+            }
+            let files_done = matches!(self.files, Some(Ok(n)) if n >= sent.files);
+            if self.stdout.seen >= sent.stdout && self.stderr.seen >= sent.stderr && files_done {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.arrivals.recv_timeout(left) {
+                Ok(arrival) => drop(self.take(arrival)?),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Error::Deadline {
+                        phase: Phase::Running,
+                        deadline: OUTPUT_DEADLINE,
+                        console: self.last_lines(),
+                    });
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+            }
+        }
+    }
+
+    /// All readers have come to their end: the emulator is gone.
+    fn ended(&mut self) -> Error {
+        let waiting = Instant::now();
+        let cause = loop {
+            match self.emulator.ended() {
+                Some(status) => break status,
+                None if waiting.elapsed() > LAST_WORDS => {
+                    break "it closed its console and still runs".to_owned();
+                }
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        let panicked = self
+            .console
+            .iter()
+            .any(|line| line.contains("Kernel panic"));
+        Error::Ended {
+            phase: match self.up {
+                None => Phase::Booting,
+                Some(_) => Phase::Running,
+            },
+            cause: if panicked {
+                "its kernel panicked".to_owned()
+            } else {
+                cause
+            },
+            after: self.started.elapsed(),
+            console: self.last_lines(),
+        }
+    }
+
+    fn last_lines(&self) -> String {
+        if self.console.is_empty() {
+            return "(nothing)".to_owned();
+        }
+        self.console.iter().cloned().collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Starts a thread for each end. All of them finish when the emulator is gone, which closes the
+/// channel.
+fn spread(ends: Ends, inherit_stdin: bool, files: &Path) -> Result<Receiver<Arrival>> {
+    let (to_run, arrivals) = sync_channel(ARRIVALS);
+    lines(ends.console, to_run.clone(), Arrival::Console)?;
+    lines(ends.complaints, to_run.clone(), Arrival::Console)?;
+    lines(ends.control, to_run.clone(), Arrival::Control)?;
+    blocks(ends.stdout, to_run.clone(), Arrival::Stdout)?;
+    blocks(ends.stderr, to_run.clone(), Arrival::Stderr)?;
+    let target = files.to_path_buf();
+    thread("rig files", move || {
+        // The run may be over; then nobody waits for the files.
+        let _ = to_run.send(Arrival::Files(unpack(ends.files, &target)));
+    })?;
+    if inherit_stdin {
+        thread("rig stdin", move || feed(ends.stdin))?;
+    } else {
+        // The emulator's port needs its peer for as long as it lives, even if nothing is sent.
+        std::mem::drop(ends.stdin);
+    }
+    Ok(arrivals)
+}
+
+fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map(drop)
+        .map_err(Error::file("start thread", Path::new(name)))
+}
+
+fn lines(
+    from: impl Read + Send + 'static,
+    to: SyncSender<Arrival>,
+    wrap: fn(String) -> Arrival,
+) -> Result<()> {
+    thread("rig lines", move || {
+        let mut from = BufReader::new(from);
+        let mut raw = Vec::new();
+        while from.read_until(b'\n', &mut raw).is_ok_and(|n| n > 0) {
+            let line = String::from_utf8_lossy(&raw).trim_end().to_owned();
+            raw.clear();
+            if !line.is_empty() && to.send(wrap(line)).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn blocks(
+    mut from: impl Read + Send + 'static,
+    to: SyncSender<Arrival>,
+    wrap: fn(Vec<u8>) -> Arrival,
+) -> Result<()> {
+    thread("rig output", move || {
+        let mut block = vec![0; 64 * 1024];
+        loop {
+            match from.read(&mut block) {
+                Ok(0) => return,
+                Ok(n) if to.send(wrap(block[..n].to_vec())).is_err() => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    })
+}
+
+/// Copies this process's standard input to the port until either side ends. Closing the port is
+/// how L1 learns of the end.
+fn feed(mut port: UnixStream) {
+    let mut block = vec![0; 16 * 1024];
+    let mut stdin = io::stdin().lock();
+    while let Ok(n) = stdin.read(&mut block) {
+        if n == 0 || port.write_all(&block[..n]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Unpacks the archive that arrives on a port, after its length in eight bytes, and returns that
+/// length. L1 sends one per run; it is empty if no files were asked for. The port itself has no end.
+fn unpack(mut from: UnixStream, target: &Path) -> io::Result<u64> {
+    let mut length = [0; 8];
+    from.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length == 0 {
+        return Ok(0);
+    }
+    let mut tar = Command::new("tar")
+        .args(["--extract", "--file", "-", "--directory"])
+        .arg(target)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    if let Some(mut stdin) = tar.stdin.take() {
+        io::copy(&mut from.take(length), &mut stdin)?;
+    }
+    let status = tar.wait()?;
+    if status.success() {
+        Ok(length)
+    } else {
+        Err(io::Error::other(format!("tar: {status}")))
+    }
+}

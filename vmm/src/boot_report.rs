@@ -1,0 +1,137 @@
+//! Where the time of a boot went.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The moments of a boot, taken where they happen.
+#[derive(Debug)]
+pub(crate) struct BootClock {
+    started: Instant,
+    setup_done: OnceLock<Instant>,
+    loaded: OnceLock<Instant>,
+    entered: OnceLock<Instant>,
+    driver_found: OnceLock<Instant>,
+    port_opened: OnceLock<Instant>,
+    ready: OnceLock<Instant>,
+}
+
+/// A moment after the start; each is noted once, later ones are ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// KVM, memory, vCPUs and devices are set up.
+    SetUp,
+    /// Kernel, initramfs and tables lie in memory.
+    Loaded,
+    /// The boot vCPU enters the guest for the first time.
+    Entered,
+    /// The guest's kernel has taken the console device.
+    DriverFound,
+    /// The agent in the guest has opened its port.
+    PortOpened,
+    /// The agent is ready for commands.
+    Ready,
+}
+
+impl BootClock {
+    pub(crate) fn start() -> Self {
+        Self {
+            started: Instant::now(),
+            setup_done: OnceLock::new(),
+            loaded: OnceLock::new(),
+            entered: OnceLock::new(),
+            driver_found: OnceLock::new(),
+            port_opened: OnceLock::new(),
+            ready: OnceLock::new(),
+        }
+    }
+
+    fn slot(&self, moment: Moment) -> &OnceLock<Instant> {
+        match moment {
+            Moment::SetUp => &self.setup_done,
+            Moment::Loaded => &self.loaded,
+            Moment::Entered => &self.entered,
+            Moment::DriverFound => &self.driver_found,
+            Moment::PortOpened => &self.port_opened,
+            Moment::Ready => &self.ready,
+        }
+    }
+
+    pub(crate) fn note(&self, moment: Moment) {
+        self.slot(moment).get_or_init(Instant::now);
+    }
+
+    pub(crate) fn has(&self, moment: Moment) -> bool {
+        self.slot(moment).get().is_some()
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn report(&self) -> BootReport {
+        let since_start = |moment| {
+            self.slot(moment)
+                .get()
+                .map(|at| at.duration_since(self.started))
+        };
+        BootReport {
+            set_up: since_start(Moment::SetUp),
+            loaded: since_start(Moment::Loaded),
+            first_instruction: since_start(Moment::Entered),
+            driver_found: since_start(Moment::DriverFound),
+            port_opened: since_start(Moment::PortOpened),
+            ready: since_start(Moment::Ready),
+        }
+    }
+}
+
+/// When each point of a boot was reached, counted from the call that started the VM. `None`: not
+/// yet, or never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct BootReport {
+    /// KVM, guest memory, vCPUs and devices are there.
+    pub set_up: Option<Duration>,
+    /// Kernel, initramfs and tables are in guest memory.
+    pub loaded: Option<Duration>,
+    /// The guest executes its first instruction.
+    pub first_instruction: Option<Duration>,
+    /// The guest's kernel has found the console device: shortly before it starts PID 1.
+    pub driver_found: Option<Duration>,
+    /// The agent, PID 1 of the guest, has opened its port.
+    pub port_opened: Option<Duration>,
+    /// The agent takes commands.
+    pub ready: Option<Duration>,
+}
+
+impl fmt::Display for BootReport {
+    /// One line per point reached: when, how long since the one before, what.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut before = Duration::ZERO;
+        for (at, what) in [
+            (self.set_up, "VM set up"),
+            (self.loaded, "kernel loaded"),
+            (self.first_instruction, "first instruction"),
+            (self.driver_found, "kernel found the console device"),
+            (self.port_opened, "agent opened its port"),
+            (self.ready, "agent ready"),
+        ] {
+            if let Some(at) = at {
+                let step = at.saturating_sub(before);
+                before = at;
+                writeln!(
+                    f,
+                    "{:9.2} ms  (+{:.2} ms)  {what}",
+                    at.as_secs_f64() * 1e3,
+                    step.as_secs_f64() * 1e3,
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "boot_report_test.rs"]
+mod tests;
