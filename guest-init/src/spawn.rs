@@ -255,17 +255,18 @@ fn prepare_and_exec(start: &Start<'_>) -> (Stage, Errno, Found) {
     }
 }
 
-/// Tries the candidates in order. Returns the error that tells most: one about a file that exists
-/// counts more than a missing one, and the first of equals stays.
+/// Tries the candidates in order and returns the error that tells most: one that ends the search
+/// before one about a file that exists, that before a path too long, that before nothing found;
+/// the first of equals.
 fn exec(command: &Command) -> (Errno, Found) {
     let mut room = [0u8; PATH_MAX];
-    let mut failed = (Errno::NOENT, Found::Nothing);
+    let mut told = (0u8, Errno::NOENT, Found::Nothing);
     command.for_each_candidate(&mut room, |candidate| {
         let file = match candidate {
             Candidate::File(file) => file,
             Candidate::TooLong => {
-                if failed == (Errno::NOENT, Found::Nothing) {
-                    failed.0 = Errno::NAMETOOLONG;
+                if told.0 < 1 {
+                    told = (1, Errno::NAMETOOLONG, Found::Nothing);
                 }
                 return Next::Continue;
             }
@@ -275,27 +276,24 @@ fn exec(command: &Command) -> (Errno, Found) {
         unsafe { libc::execve(file.as_ptr(), command.argv(), command.env()) };
         let error = io::Error::last_os_error();
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
-        let (rank, next) = match errno {
-            Errno::NOENT | Errno::NOTDIR => (0, Next::Continue),
-            Errno::ACCESS => (1, Next::Continue),
-            // As execvp: a file system that does not answer is passed over.
-            Errno::STALE | Errno::NODEV | Errno::TIMEDOUT => (1, Next::Continue),
-            _ => (2, Next::Stop),
-        };
         let found = match rustix::fs::stat(file) {
             Err(_) => Found::Nothing,
             Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFDIR => Found::Directory,
             Ok(_) => Found::File,
         };
-        let first_find = failed.1 == Found::Nothing && found != Found::Nothing;
-        if rank == 2 || (failed.0 == Errno::NOENT && failed.1 == Found::Nothing && rank == 1) || first_find {
-            failed = (errno, found);
-        } else if failed.1 == Found::Nothing && rank == 0 && failed.0 == Errno::NOENT {
-            failed.0 = errno;
+        let (tells, next) = match errno {
+            Errno::NOENT | Errno::NOTDIR if found == Found::Nothing => (0, Next::Continue),
+            // As execvp does: passed over, and so is a file system that does not answer.
+            Errno::NOENT | Errno::NOTDIR | Errno::ACCESS => (2, Next::Continue),
+            Errno::STALE | Errno::NODEV | Errno::TIMEDOUT => (2, Next::Continue),
+            _ => (3, Next::Stop),
+        };
+        if tells > told.0 {
+            told = (tells, errno, found);
         }
         next
     });
-    failed
+    (told.1, told.2)
 }
 
 #[cfg(test)]

@@ -91,11 +91,20 @@ impl Power {
     }
 
     /// Ends the VM for `reason`, or for the panic that was reported before.
-    pub(crate) fn reset(&self, reason: StopReason) {
+    fn reset(&self, reason: StopReason) {
         if self.panicked.load(Ordering::Acquire) {
             self.stop_for_panic();
         } else {
             self.lifecycle.stop(reason);
+        }
+    }
+
+    /// A vCPU came to an end by itself. After a reported panic that is how some kernels reset.
+    pub(crate) fn ended_by_vcpu(&self, reason: StopReason) {
+        match reason {
+            StopReason::TripleFault { .. } | StopReason::Reboot => self.reset(reason),
+            StopReason::Panic { .. } => self.stop_for_panic(),
+            reason => self.lifecycle.stop(reason),
         }
     }
 

@@ -6,6 +6,7 @@
 //! hanging, and no clock is involved. [`FakeVm::spawn_loop`] moves frames on a thread of its
 //! own, as a VM does, for tests on a real runtime.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
@@ -25,6 +26,11 @@ use crate::{Client, Hub, Link};
 
 /// Frames that one round moves towards the guest at most.
 const ROUND: usize = 64;
+
+thread_local! {
+    /// This thread is inside `next_to_guest`, and a VM would hold its queue's lock.
+    static PULLING: Cell<bool> = const { Cell::new(false) };
+}
 
 /// A hub with a scripted guest behind it.
 pub(crate) struct FakeVm {
@@ -46,6 +52,7 @@ struct FakeLink {
 
 impl Link for FakeLink {
     fn transmit(&self) {
+        assert!(!PULLING.get(), "asked to pull while pulling: a VM would deadlock here");
         self.kicks.fetch_add(1, Ordering::Relaxed);
         self.state.lock().unwrap().0 = true;
         self.changed.notify_all();
@@ -91,7 +98,10 @@ impl FakeVm {
         let mut moved = false;
         if !self.hold.load(Ordering::Relaxed) {
             for _ in 0..ROUND {
-                let Some(frame) = self.hub.next_to_guest() else { break };
+                PULLING.set(true);
+                let frame = self.hub.next_to_guest();
+                PULLING.set(false);
+                let Some(frame) = frame else { break };
                 agent.handle(&frame.head);
                 agent.handle(&frame.body);
                 moved = true;
@@ -137,7 +147,7 @@ impl FakeVm {
         let woken = Woken::new();
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
-        loop {
+        for _ in 0..1_000_000 {
             if woken.take()
                 && let Poll::Ready(output) = future.as_mut().poll(&mut cx)
             {
@@ -150,6 +160,7 @@ impl FakeVm {
                 self.hub.inspect()
             );
         }
+        panic!("the future never ends\n{:#?}", self.hub.inspect());
     }
 
     /// Moves frames on a thread, as the VM's loop does, until the returned value is dropped.
@@ -403,11 +414,10 @@ impl Agent {
             self.conn.stream_ready(id, Stream::Stdout, readable);
             self.conn.stream_ready(id, Stream::Stderr, !command.out[1].is_empty());
             let done = command.out.iter().all(VecDeque::is_empty) && !command.endless;
-            let fed = !command.reads || (command.eof && pending == 0) || command.cat && echo;
+            let fed = !command.reads || (command.eof && pending == 0);
             if let Some(code) = command.exit
                 && done
                 && fed
-                && !echo
             {
                 for stream in Stream::ALL {
                     self.conn.stream_ended(id, stream);

@@ -1,0 +1,171 @@
+//! A command's stdout or stderr, and the pipes that outlive their command.
+//!
+//! The agent reads a pipe only when the connection asks for it, so a command whose output nobody
+//! takes fills its pipe and waits. There is no output buffer here.
+//!
+//! When the leader has exited, what its pipes hold at that moment is still delivered; bytes that
+//! a surviving descendant writes later are not. Its pipe then stays open and is emptied by
+//! [`Lingering`], so that the descendant neither blocks nor dies of SIGPIPE.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionread, read};
+
+/// What a stream still has to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owed {
+    /// Whatever comes, until every writer has closed.
+    Everything,
+    /// Exactly these bytes: the leader has exited.
+    Rest {
+        bytes: usize,
+        /// Whether someone may still write.
+        writers: bool,
+    },
+}
+
+/// One stream of one execution.
+pub(crate) struct Output {
+    /// `None` when the stream has ended.
+    pipe: Option<OwnedFd>,
+    owed: Owed,
+}
+
+/// What a stream can do next.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// It may have more.
+    Readable,
+    /// It has nothing now; epoll will tell.
+    Empty,
+    /// It has given everything. The pipe is handed over if a descendant may still write to it.
+    Ended(Option<OwnedFd>),
+}
+
+impl Output {
+    /// A stream that reads from `pipe`, which must not block.
+    pub(crate) fn new(pipe: OwnedFd) -> Self {
+        Self { pipe: Some(pipe), owed: Owed::Everything }
+    }
+
+    /// Whether everything was read.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.pipe.is_none()
+    }
+
+    /// For epoll.
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads once into `room`. Returns the bytes read and what the stream can do next.
+    pub(crate) fn read(&mut self, room: &mut [u8]) -> (usize, Then) {
+        let Some(pipe) = &self.pipe else { return (0, Then::Ended(None)) };
+        let asked = match self.owed {
+            Owed::Everything => room.len(),
+            Owed::Rest { bytes, .. } => room.len().min(bytes),
+        };
+        let Some(room) = room.get_mut(..asked) else { return (0, Then::Readable) };
+        let got = match read(pipe, room) {
+            Ok(got) => got,
+            Err(Errno::INTR) => return (0, Then::Readable),
+            Err(Errno::AGAIN) if self.owed == Owed::Everything => return (0, Then::Empty),
+            // Bytes that were there at the exit and are not now: somebody else reads this pipe.
+            Err(_) => return (0, self.end()),
+        };
+        if got == 0 {
+            self.pipe = None;
+            return (0, Then::Ended(None));
+        }
+        let then = match &mut self.owed {
+            // A pipe gives what it has: a short read has emptied it, and what is written later
+            // makes a new edge.
+            Owed::Everything if got < asked => Then::Empty,
+            Owed::Everything => Then::Readable,
+            Owed::Rest { bytes, .. } => {
+                *bytes = bytes.saturating_sub(got);
+                if *bytes == 0 { self.end() } else { Then::Readable }
+            }
+        };
+        (got, then)
+    }
+
+    /// The leader has exited: from now on the stream owes what its pipe holds.
+    pub(crate) fn leader_exited(&mut self) -> Then {
+        let Some(pipe) = &self.pipe else { return Then::Ended(None) };
+        let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+        let writers = match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            Ok(_) => !fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP)),
+            Err(_) => true,
+        };
+        let held = ioctl_fionread(pipe).unwrap_or(0);
+        let bytes = usize::try_from(held).unwrap_or(usize::MAX);
+        self.owed = Owed::Rest { bytes, writers };
+        if bytes == 0 { self.end() } else { Then::Readable }
+    }
+
+    /// Gives the pipe up unread: the execution's connection is gone or its program never ran.
+    pub(crate) fn abandon(&mut self) {
+        self.pipe = None;
+    }
+
+    fn end(&mut self) -> Then {
+        let pipe = self.pipe.take();
+        let writers = matches!(self.owed, Owed::Rest { writers: true, .. } | Owed::Everything);
+        Then::Ended(pipe.filter(|_| writers))
+    }
+}
+
+/// Pipes whose execution has ended and that a descendant may still write to.
+pub(crate) struct Lingering {
+    pipes: VecDeque<(u64, OwnedFd)>,
+    next: u64,
+}
+
+/// Pipes kept at once. Beyond it the oldest is closed: its writers get EPIPE or SIGPIPE.
+pub(crate) const LINGERING_MAX: usize = 128;
+
+/// Bytes thrown away per readable event, so that a chatty descendant gets a turn, not the loop.
+const DISCARD: usize = 64 * 1024;
+
+impl Lingering {
+    pub(crate) fn new() -> Self {
+        Self { pipes: VecDeque::new(), next: 0 }
+    }
+
+    /// Takes a pipe over; returns its number, and the pipe that had to make room.
+    pub(crate) fn add(&mut self, pipe: OwnedFd) -> (u64, Option<OwnedFd>) {
+        let oldest = if self.pipes.len() >= LINGERING_MAX { self.pipes.pop_front() } else { None };
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.pipes.push_back((number, pipe));
+        (number, oldest.map(|(_, pipe)| pipe))
+    }
+
+    /// The pipe with this number.
+    pub(crate) fn get(&self, number: u64) -> Option<BorrowedFd<'_>> {
+        self.position(number).and_then(|at| self.pipes.get(at)).map(|(_, pipe)| pipe.as_fd())
+    }
+
+    /// Throws away some of what a pipe holds; returns it when its last writer has closed.
+    pub(crate) fn discard(&mut self, number: u64) -> Option<OwnedFd> {
+        let at = self.position(number)?;
+        let (_, pipe) = self.pipes.get(at)?;
+        let mut room = [0u8; DISCARD];
+        match read(pipe, &mut room) {
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            Ok(got) if got > 0 => None,
+            _ => self.pipes.remove(at).map(|(_, pipe)| pipe),
+        }
+    }
+
+    fn position(&self, number: u64) -> Option<usize> {
+        self.pipes.iter().position(|(own, _)| *own == number)
+    }
+}
+
+#[cfg(test)]
+#[path = "output_test.rs"]
+mod tests;

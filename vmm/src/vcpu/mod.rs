@@ -1,0 +1,224 @@
+//! A virtual processor: made, set up, and run on a thread of its own until the VM stops.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`cpuid`] | what the guest's `cpuid` answers |
+//! | [`registers`] | the state a kernel is entered with, and what is shown of a dead vCPU |
+//! | [`kick`] | getting the thread out of guest mode |
+//! | [`look`] | asking a running vCPU what it is doing |
+//!
+//! A vCPU thread knows the [`Bus`] and the [`Lifecycle`], nothing of devices behind them. Every exit
+//! that means an end becomes a [`StopReason`] for the whole VM.
+
+pub(crate) mod cpuid;
+pub(crate) mod kick;
+pub(crate) mod look;
+pub(crate) mod registers;
+mod run_page;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use kvm_bindings::{
+    CpuId, KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
+    KVM_INTERNAL_ERROR_SIMUL_EX, KVM_SYSTEM_EVENT_CRASH, KVM_SYSTEM_EVENT_RESET,
+    KVM_SYSTEM_EVENT_SHUTDOWN,
+};
+use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
+
+use crate::boot_report::{BootClock, Moment};
+use crate::bus::Bus;
+use crate::error::HostError;
+use crate::stop::{Lifecycle, StopReason};
+use crate::threads;
+use kick::KickTarget;
+use look::LookSlot;
+use registers::Registers;
+
+/// The vCPU that starts the kernel; the others wait for it to start them.
+pub(crate) const BOOT_VCPU: u8 = 0;
+
+/// A vCPU that is set up and not yet running.
+#[derive(Debug)]
+pub(crate) struct Vcpu {
+    fd: VcpuFd,
+    id: u8,
+    kick: Arc<KickTarget>,
+    look: Arc<LookSlot>,
+}
+
+impl Vcpu {
+    /// Creates vCPU `id` of `cpus`.
+    pub(crate) fn new(vm: &VmFd, supported: &CpuId, id: u8, cpus: u8) -> Result<Self, HostError> {
+        let fd = vm
+            .create_vcpu(id.into())
+            .map_err(|e| HostError::on("KVM_CREATE_VCPU", id, e))?;
+        fd.set_cpuid2(&cpuid::for_vcpu(supported, id, cpus)?)
+            .map_err(|e| HostError::on("KVM_SET_CPUID2", id, e))?;
+        registers::set_msrs(&fd)?;
+        Ok(Self {
+            fd,
+            id,
+            kick: Arc::default(),
+            look: Arc::default(),
+        })
+    }
+
+    /// Makes this the vCPU that enters the kernel at `entry`.
+    pub(crate) fn boot_at(&self, entry: u64) -> Result<(), HostError> {
+        registers::enter_pvh(&self.fd, entry)
+    }
+
+    /// Where to ask this vCPU what it is doing.
+    pub(crate) fn look_slot(&self) -> Arc<LookSlot> {
+        Arc::clone(&self.look)
+    }
+
+    /// Starts the thread. However it ends, the VM ends with it.
+    pub(crate) fn start(
+        self,
+        bus: Arc<Bus>,
+        lifecycle: Arc<Lifecycle>,
+        clock: Arc<BootClock>,
+    ) -> Result<JoinHandle<()>, HostError> {
+        let name = format!("forebay-vcpu{}", self.id);
+        lifecycle.vcpu_starts(Arc::clone(&self.kick));
+        let started = threads::spawn(name.clone(), {
+            let (name, lifecycle) = (name.clone(), Arc::clone(&lifecycle));
+            move || {
+                let id = self.id;
+                match threads::catch(|| self.run(&bus, &lifecycle, &clock)) {
+                    Ok(Some(reason)) => bus.power().ended_by_vcpu(reason),
+                    Ok(None) => {}
+                    Err(message) => lifecycle.stop(StopReason::Internal {
+                        thread: name,
+                        message,
+                    }),
+                }
+                tracing::trace!(vcpu = id, "vCPU stopped");
+                lifecycle.vcpu_ended();
+            }
+        });
+        started.map_err(|e| {
+            lifecycle.vcpu_ended();
+            HostError::on("start thread", name, e)
+        })
+    }
+
+    /// Runs the guest until the VM stops; `Some` if this vCPU is why.
+    fn run(mut self, bus: &Bus, lifecycle: &Lifecycle, clock: &BootClock) -> Option<StopReason> {
+        let kick = Arc::clone(&self.kick);
+        let _registered = match kick.enter(&self.fd) {
+            Ok(registered) => registered,
+            Err(e) => {
+                return Some(StopReason::Host {
+                    error: HostError::on("KVM_SET_SIGNAL_MASK", self.id, e).to_string(),
+                });
+            }
+        };
+        if self.id == BOOT_VCPU {
+            clock.note(Moment::Entered);
+        }
+        while !lifecycle.is_stopping() {
+            let end = match self.fd.run() {
+                Ok(VcpuExit::IoOut(port, data)) => {
+                    bus.write_port(port, data);
+                    continue;
+                }
+                Ok(VcpuExit::IoIn(port, data)) => {
+                    bus.read_port(port, data);
+                    continue;
+                }
+                Ok(VcpuExit::MmioWrite(address, data)) => {
+                    bus.write_memory(address, data);
+                    continue;
+                }
+                Ok(VcpuExit::MmioRead(address, data)) => {
+                    bus.read_memory(address, data);
+                    continue;
+                }
+                Ok(exit) => End::from(exit),
+                Err(e) if e.errno() == libc::EINTR => {
+                    kick.drain();
+                    self.look.answer(&self.fd);
+                    continue;
+                }
+                // A secondary vCPU that was just started, or a transient shortage.
+                Err(e) if e.errno() == libc::EAGAIN => continue,
+                Err(e) => End::Kvm(format!("KVM_RUN: {e}")),
+            };
+            return Some(self.explain(end));
+        }
+        None
+    }
+
+    fn explain(&mut self, end: End) -> StopReason {
+        let vcpu = self.id;
+        match end {
+            End::Shutdown => StopReason::TripleFault {
+                vcpu,
+                registers: Registers::read(&self.fd),
+            },
+            End::PowerOff => StopReason::PowerOff,
+            End::Reset => StopReason::Reboot,
+            End::Crash => StopReason::Panic { message: None },
+            End::InternalError => {
+                let exit = self.internal_error();
+                self.kvm_error(exit)
+            }
+            End::Kvm(exit) => self.kvm_error(exit),
+        }
+    }
+
+    /// What KVM says about an internal error.
+    fn internal_error(&mut self) -> String {
+        let (kind, data) = run_page::internal_error(&mut self.fd);
+        let kind = match kind {
+            KVM_INTERNAL_ERROR_EMULATION => "it met an instruction that it cannot emulate".into(),
+            KVM_INTERNAL_ERROR_SIMUL_EX => "two exceptions at once".into(),
+            KVM_INTERNAL_ERROR_DELIVERY_EV => "an exit while it delivered an event".into(),
+            other => format!("internal error {other}"),
+        };
+        let data: Vec<_> = data.iter().map(|word| format!("{word:#x}")).collect();
+        format!("{kind} (data: {})", data.join(" "))
+    }
+
+    fn kvm_error(&self, exit: String) -> StopReason {
+        StopReason::KvmError {
+            vcpu: self.id,
+            exit,
+            registers: Registers::read(&self.fd),
+        }
+    }
+}
+
+/// An exit that ends the VM, without its borrow of the vCPU.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Shutdown,
+    PowerOff,
+    Reset,
+    Crash,
+    InternalError,
+    Kvm(String),
+}
+
+impl From<VcpuExit<'_>> for End {
+    fn from(exit: VcpuExit<'_>) -> Self {
+        match exit {
+            VcpuExit::Shutdown => Self::Shutdown,
+            VcpuExit::SystemEvent(KVM_SYSTEM_EVENT_SHUTDOWN, _) => Self::PowerOff,
+            VcpuExit::SystemEvent(KVM_SYSTEM_EVENT_RESET, _) => Self::Reset,
+            VcpuExit::SystemEvent(KVM_SYSTEM_EVENT_CRASH, _) => Self::Crash,
+            VcpuExit::InternalError => Self::InternalError,
+            VcpuExit::FailEntry(reason, cpu) => Self::Kvm(format!(
+                "the processor refused to enter the guest (reason {reason:#x} on host CPU {cpu})"
+            )),
+            other => Self::Kvm(format!("unexpected exit {other:?}")),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "vcpu_test.rs"]
+mod tests;

@@ -1,0 +1,153 @@
+//! `cargo xtask rig -- CMD`: one program inside the rig, for a person.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use forebay_images::Image;
+use forebay_images::progress::Progress;
+use forebay_rig::{Clock, Event, RigCommand, Status};
+
+use crate::{place, setup};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Count instructions instead of time: one nanosecond each, on one processor.
+    #[arg(long)]
+    icount: bool,
+    /// Pack a file or directory, as HOST or HOST:L1; may be repeated.
+    #[arg(long = "file", value_name = "HOST[:L1]")]
+    files: Vec<String>,
+    /// Bring a file or directory of L1 back, as L1:HOST; may be repeated.
+    #[arg(long = "output", value_name = "L1:HOST")]
+    outputs: Vec<String>,
+    /// Set an environment variable; may be repeated.
+    #[arg(short = 'e', long = "env", value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Working directory in L1.
+    #[arg(short = 'w', long, default_value = "/")]
+    workdir: String,
+    /// Connect standard input.
+    #[arg(short, long)]
+    interactive: bool,
+    /// Do not pack the default image.
+    #[arg(long)]
+    no_image: bool,
+    /// Show L1's console.
+    #[arg(long)]
+    console: bool,
+    /// L1's memory.
+    #[arg(long, value_name = "MIB", default_value_t = 6144)]
+    memory: u64,
+    /// How long the program may run.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
+    deadline: u64,
+    /// A host program by its path, or a command of L1's busybox; then its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCode> {
+    let command = command(options, progress)?;
+    let assets = setup::rig(progress)?;
+    let outcome = forebay_rig::run(&command, &assets, &mut |event| match event {
+        Event::Console(line) if options.console => eprintln!("L1: {line}"),
+        event => show(event),
+    })?;
+    for output in &options.outputs {
+        let (l1, host) = split(output)?;
+        match outcome.file(l1) {
+            Some(file) => copy(&file, Path::new(host))?,
+            None => eprintln!("note: the program left no {l1}"),
+        }
+    }
+    Ok(exit_code(outcome.status))
+}
+
+/// Passes a program's output through.
+pub(crate) fn show(event: Event<'_>) {
+    // A closed standard stream of ours is no reason to stop a run.
+    let _ = match event {
+        Event::Stdout(bytes) => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(bytes).and_then(|()| out.flush())
+        }
+        Event::Stderr(bytes) => std::io::stderr().write_all(bytes),
+        _ => Ok(()),
+    };
+}
+
+/// A program's end as our own exit code.
+pub(crate) fn exit_code(status: Status) -> ExitCode {
+    u8::try_from(status.shell_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn command(options: &Options, progress: &dyn Progress) -> Result<RigCommand> {
+    let Some((program, arguments)) = options.command.split_first() else {
+        bail!("no command given");
+    };
+    let mut command = RigCommand::new(program)
+        .args(arguments)
+        .cwd(&options.workdir)
+        .memory_mib(options.memory)
+        .deadline(Duration::from_secs(options.deadline));
+    if options.icount {
+        command = command.clock(Clock::Instructions);
+    }
+    if options.interactive {
+        command = command.inherit_stdin();
+    }
+    if !options.no_image {
+        match Image::default_cached() {
+            Ok(image) => {
+                command = command
+                    .file(image.directory(), place::IMAGE_IN_L1)
+                    .env(place::IMAGE_VARIABLE, place::IMAGE_IN_L1);
+            }
+            Err(error) => progress.note(&format!("without an image: {error}")),
+        }
+    }
+    for variable in &options.env {
+        let (name, value) = variable
+            .split_once('=')
+            .with_context(|| format!("{variable:?} is not NAME=VALUE"))?;
+        command = command.env(name, value);
+    }
+    for file in &options.files {
+        let (host, l1) = match file.split_once(':') {
+            Some((host, l1)) => (PathBuf::from(host), l1.to_owned()),
+            None => {
+                let host = fs::canonicalize(file).with_context(|| format!("pack {file}"))?;
+                let l1 = host.to_string_lossy().into_owned();
+                (host, l1)
+            }
+        };
+        command = command.file(host, l1);
+    }
+    for output in &options.outputs {
+        command = command.output(split(output)?.0);
+    }
+    Ok(command)
+}
+
+fn split(output: &str) -> Result<(&str, &str)> {
+    output
+        .split_once(':')
+        .with_context(|| format!("{output:?} is not L1:HOST"))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let status = Command::new("cp")
+        .args(["--recursive", "--no-target-directory"])
+        .args([from, to])
+        .status()
+        .context("run cp")?;
+    if !status.success() {
+        bail!("cannot copy to {}: {status}", to.display());
+    }
+    Ok(())
+}

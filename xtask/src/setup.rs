@@ -1,0 +1,86 @@
+//! Set-up: what tasks need and the repository does not hold. Each step is cached by content, so a
+//! second set-up only looks.
+//!
+//! Order matters on a small machine: the guest kernel builds alone, before cargo builds anything
+//! else.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use forebay_images::kernel::{self, Fragment, Kernel};
+use forebay_images::progress::Progress;
+use forebay_images::{Cache, ContentKey, Image, InitramfsBuilder, default_image};
+use forebay_rig::Assets;
+
+use crate::{apt, place, workspace};
+
+/// What is needed to run guests.
+pub(crate) struct Guest {
+    /// The default image.
+    pub(crate) image: Image,
+    /// An initramfs layer with the tests' own guest program at `/bin/forebay-guest-helper`.
+    pub(crate) helper_layer: PathBuf,
+}
+
+/// `cargo xtask setup`.
+pub(crate) fn task(progress: &dyn Progress) -> Result<ExitCode> {
+    let guest = guest(progress)?;
+    println!("image: {}", guest.image.directory().display());
+    if place::host_can_run_guests()? {
+        println!("guests run directly on this machine");
+    } else {
+        rig(progress)?;
+        println!("guests run in the rig: this machine's /dev/kvm cannot run them");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The default image and the tests' layer.
+pub(crate) fn guest(progress: &dyn Progress) -> Result<Guest> {
+    let cache = Cache::of_user()?;
+    let image = image(&cache, progress)?;
+    let helper = workspace::build_static("forebay-guest-helper", "forebay-guest-helper")?;
+    let helper_layer = layer(&cache, "/bin/forebay-guest-helper", &helper)?;
+    Ok(Guest {
+        image,
+        helper_layer,
+    })
+}
+
+/// The default image alone.
+pub(crate) fn image(cache: &Cache, progress: &dyn Progress) -> Result<Image> {
+    let kernel = kernel(cache, progress)?;
+    let init = workspace::build_static("forebay-init", "forebay-init")?;
+    let busybox = default_image::busybox(cache, progress)?;
+    Ok(default_image::get_or_build(
+        cache, &kernel, &init, &busybox, progress,
+    )?)
+}
+
+/// The rig's emulator and assets.
+pub(crate) fn rig(progress: &dyn Progress) -> Result<Assets> {
+    apt::ensure(forebay_rig::PACKAGES, progress)?;
+    let init = workspace::build_static("forebay-rig", "forebay-rig-init")?;
+    Ok(Assets::get_or_fetch(&Cache::of_user()?, &init, progress)?)
+}
+
+fn kernel(cache: &Cache, progress: &dyn Progress) -> Result<Kernel> {
+    let fragment = Fragment::microvm();
+    if let Some(kernel) = kernel::cached(cache, &fragment)? {
+        return Ok(kernel);
+    }
+    apt::ensure(kernel::BUILD_PACKAGES, progress)?;
+    Ok(kernel::get_or_build(cache, &fragment, progress)?)
+}
+
+/// An initramfs layer with one program.
+fn layer(cache: &Cache, path: &str, program: &Path) -> Result<PathBuf> {
+    let key = ContentKey::new("layer").text(path).file(program)?.short();
+    let entry = cache.get_or_publish("layers", &key, |target| {
+        InitramfsBuilder::new()
+            .host_file(path, 0o755, program)
+            .write_file(&target.join("layer.cpio"))
+    })?;
+    Ok(entry.join("layer.cpio"))
+}

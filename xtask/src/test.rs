@@ -1,0 +1,128 @@
+//! `cargo xtask test`: everything that must hold before a change goes in.
+
+use std::io::{Read, Write};
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use forebay_images::progress::Progress;
+
+use crate::place::Place;
+use crate::verdict::Verdict;
+use crate::workspace::{self, Artifact, cargo};
+use crate::{arrows, lint, setup};
+
+/// The package whose integration tests boot guests.
+const VM_TESTS: &str = "forebay-tests";
+
+/// For one test program with all its tests.
+const DEADLINE: Duration = Duration::from_secs(1200);
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Only the VM tests whose program is named so; may be repeated. Skips everything else.
+    #[arg(long = "vm", value_name = "PROGRAM")]
+    vm: Vec<String>,
+    /// Passed to the VM test programs: a filter, or libtest options.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCode> {
+    // First of all, so that the guest kernel builds before cargo needs the processors.
+    let guest = setup::guest(progress)?;
+    let place = Place::find(progress)?;
+    let mut total = Verdict::default();
+    let mut summary = Vec::new();
+    if options.vm.is_empty() {
+        lint::all()?;
+        arrows::check()?;
+        let units = unit_tests()?;
+        summary.push(("unit tests on this machine".to_owned(), units));
+    }
+    let programs = workspace::build_tests(VM_TESTS, place.profile())?;
+    for program in chosen(&programs, &options.vm) {
+        // Guests get the processors one test at a time; several would only disturb each other.
+        let mut arguments = vec!["--test-threads=1".to_owned()];
+        arguments.extend(options.arguments.iter().cloned());
+        println!("\nVM tests: {} {}", program.name, place.name());
+        let mut output = Vec::new();
+        let ended = place.run(&program.path, &arguments, &guest, DEADLINE, &mut |bytes| {
+            output.extend_from_slice(bytes);
+        });
+        let success = match ended {
+            Ok(status) => status.success(),
+            Err(error) => {
+                // The tests of one program are lost; the others still say what they can.
+                eprintln!("error: {}: {error:#}", program.name);
+                false
+            }
+        };
+        let verdict = Verdict::read(&String::from_utf8_lossy(&output), success);
+        summary.push((
+            format!("VM tests {} {}", program.name, place.name()),
+            verdict,
+        ));
+    }
+    println!();
+    for (what, verdict) in summary {
+        println!(
+            "{what}: {} passed, {} failed",
+            verdict.passed, verdict.failed
+        );
+        total += verdict;
+    }
+    println!("{} passed, {} failed", total.passed, total.failed);
+    Ok(if total.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The integration tests among a package's test programs, all or those named.
+fn chosen<'a>(programs: &'a [Artifact], named: &'a [String]) -> impl Iterator<Item = &'a Artifact> {
+    programs
+        .iter()
+        .filter(|program| program.kind == "test")
+        .filter(|program| named.is_empty() || named.contains(&program.name))
+}
+
+/// Everything that needs no guest: all packages' tests, and the harness's own.
+fn unit_tests() -> Result<Verdict> {
+    let mut verdict = Verdict::default();
+    for arguments in [
+        &["--workspace", "--exclude", VM_TESTS][..],
+        &["-p", VM_TESTS, "--lib", "--bins"][..],
+    ] {
+        verdict += cargo_test(arguments)?;
+    }
+    Ok(verdict)
+}
+
+fn cargo_test(arguments: &[&str]) -> Result<Verdict> {
+    let mut child = cargo()
+        .args(["test", "--no-fail-fast"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("run cargo test")?;
+    let mut output = Vec::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        let mut block = [0; 8192];
+        loop {
+            let n = stdout.read(&mut block).context("read from cargo test")?;
+            if n == 0 {
+                break;
+            }
+            std::io::stdout().write_all(&block[..n])?;
+            output.extend_from_slice(&block[..n]);
+        }
+    }
+    let status = child.wait().context("wait for cargo test")?;
+    Ok(Verdict::read(
+        &String::from_utf8_lossy(&output),
+        status.success(),
+    ))
+}
