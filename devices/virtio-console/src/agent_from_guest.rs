@@ -171,3 +171,7 @@ impl FromGuestCounters {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "agent_from_guest_test.rs"]
+mod tests;

@@ -34,7 +34,7 @@ use crate::gate::Closed;
 const HAND_OVER_AFTER: u32 = 3;
 
 /// Buffers one call of [`Console::transmit`] fills at most: four rings full.
-const TRANSMIT_BUDGET: u32 = 512;
+pub(crate) const TRANSMIT_BUDGET: u32 = 512;
 
 impl Console {
     /// Places what the gate has for the guest, as far as the guest has posted buffers, and wakes
@@ -289,3 +289,11 @@ fn is_alive(queue: &Option<Virtqueue>) -> bool {
 #[cfg(test)]
 #[path = "agent_port_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "hostile_rings_test.rs"]
+mod hostile_rings;
+
+#[cfg(test)]
+#[path = "agent_port_model_test.rs"]
+mod model_tests;

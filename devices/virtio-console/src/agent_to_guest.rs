@@ -183,3 +183,7 @@ impl AgentToGuest {
 fn next_frame(gate: &dyn Gate) -> Option<Placing> {
     gate.next_to_guest().map(|frame| Placing { frame, done: 0 })
 }
+
+#[cfg(test)]
+#[path = "agent_to_guest_test.rs"]
+mod tests;

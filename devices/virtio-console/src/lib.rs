@@ -44,6 +44,8 @@ mod gate;
 mod inspect;
 mod queues;
 mod spec;
+#[cfg(test)]
+mod test_bench;
 
 pub use device::{Budget, Console, Drained};
 pub use gate::{Closed, ConsoleSink, Gate, HEADER_LEN, Outgoing, Verdict};

@@ -30,6 +30,8 @@ pub mod mock;
 mod queue;
 mod queue_config;
 pub mod spec;
+#[cfg(test)]
+mod test_device;
 mod transport;
 
 pub use chain::{ChainFault, MAX_DESCRIPTORS};

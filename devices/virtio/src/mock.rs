@@ -139,10 +139,7 @@ impl MockDriver {
         self.rings.clear();
         self.event_idx = features & F_EVENT_IDX != 0;
         self.set(reg::VIRTIO_MMIO_STATUS, STATUS_ACKNOWLEDGE);
-        self.set(
-            reg::VIRTIO_MMIO_STATUS,
-            STATUS_ACKNOWLEDGE | STATUS_DRIVER,
-        );
+        self.set(reg::VIRTIO_MMIO_STATUS, STATUS_ACKNOWLEDGE | STATUS_DRIVER);
         self.set(reg::VIRTIO_MMIO_DRIVER_FEATURES_SEL, 0);
         self.set(reg::VIRTIO_MMIO_DRIVER_FEATURES, features as u32);
         self.set(reg::VIRTIO_MMIO_DRIVER_FEATURES_SEL, 1);
@@ -375,7 +372,8 @@ impl MockDriver {
         let head = u16::try_from(head).expect("head");
         let mut bytes = Vec::new();
         let chain = ring.chains.remove(&head).unwrap_or_default();
-        ring.free.extend(chain.iter().rev().map(|(index, _)| *index));
+        ring.free
+            .extend(chain.iter().rev().map(|(index, _)| *index));
         let mut left = len;
         for (index, writable) in chain {
             let mut buffer = vec![0; left.min(writable) as usize];

@@ -1,0 +1,147 @@
+use vm_memory::{Bytes, GuestAddress};
+
+use crate::HEADER_LEN;
+use crate::agent_port::TRANSMIT_BUDGET;
+use crate::test_bench::{Bench, FROM_GUEST, TO_GUEST, frame, header};
+
+#[test]
+fn a_frame_lies_over_as_many_buffers_as_it_needs() {
+    let mut bench = Bench::opened();
+    let body: Vec<u8> = (0..20_000_u32).map(|n| n as u8).collect();
+    bench.driver.post(TO_GUEST, 2, 4096);
+    bench.queue_frame(3, &body);
+    bench.console.transmit();
+    let mut got = bench.received();
+    assert_eq!(got.len(), 8192);
+    // The refill is kicked for, buffer by buffer if the guest is that slow.
+    while got.len() < body.len() + HEADER_LEN {
+        assert!(bench.driver.post(TO_GUEST, 1, 4096), "no kick was asked");
+        let more = bench.received();
+        assert!(!more.is_empty());
+        got.extend(more);
+    }
+    assert_eq!(got, frame(3, &body));
+    assert!(!bench.console.inspect().agent.placing);
+}
+
+#[test]
+fn a_header_may_be_torn_between_buffers() {
+    let mut bench = Bench::opened();
+    bench.driver.post(TO_GUEST, 40, 3);
+    bench.queue_frame(3, b"torn to pieces");
+    bench.console.transmit();
+    assert_eq!(bench.received(), frame(3, b"torn to pieces"));
+}
+
+#[test]
+fn small_frames_share_a_buffer() {
+    let mut bench = Bench::opened();
+    bench.driver.post(TO_GUEST, 8, 4096);
+    let mut expected = Vec::new();
+    for exec in 0..10 {
+        bench.queue_frame(exec, b"small");
+        expected.extend(frame(exec, b"small"));
+    }
+    bench.console.transmit();
+    assert_eq!(bench.received(), expected);
+    let agent = bench.console.inspect().agent;
+    assert_eq!((agent.buffers_to_guest, agent.frames_to_guest), (1, 10));
+}
+
+#[test]
+fn frames_are_asked_for_only_when_there_is_room() {
+    let mut bench = Bench::opened();
+    bench.queue_frame(1, b"waits");
+    bench.console.transmit();
+    assert_eq!(bench.gate.diary().to_guest.len(), 1);
+    assert!(bench.driver.post(TO_GUEST, 1, 4096));
+    assert_eq!(bench.received(), frame(1, b"waits"));
+}
+
+#[test]
+fn the_refill_kick_is_not_asked_for_while_buffers_last() {
+    let mut bench = Bench::opened();
+    assert!(bench.driver.post(TO_GUEST, 4, 4096), "the ring was dry");
+    bench.queue_frame(1, b"one buffer of four");
+    bench.console.transmit();
+    assert_eq!(bench.received(), frame(1, b"one buffer of four"));
+    assert!(!bench.driver.post(TO_GUEST, 1, 4096));
+}
+
+#[test]
+fn the_guest_is_woken_only_if_it_asked() {
+    let mut bench = Bench::opened();
+    bench.driver.post(TO_GUEST, 16, 4096);
+    bench.driver.want_interrupt(TO_GUEST);
+    for _ in 0..3 {
+        bench.queue_frame(1, b"wake up");
+        bench.console.transmit();
+    }
+    assert_eq!(bench.interrupt.take(), 1);
+    bench.received();
+    bench.driver.want_interrupt(TO_GUEST);
+    bench.queue_frame(1, b"again");
+    bench.console.transmit();
+    assert_eq!(bench.interrupt.take(), 1);
+    bench.console.transmit();
+    assert_eq!(bench.interrupt.take(), 0, "nothing was placed");
+}
+
+#[test]
+fn a_guest_that_drains_as_fast_as_we_fill_does_not_keep_the_caller() {
+    let mut bench = Bench::opened();
+    bench.driver.post(TO_GUEST, 128, 4096);
+    // Whenever a frame is asked for, the guest has long posted all its buffers again.
+    let mem = bench.driver.mem().clone();
+    let index = GuestAddress(bench.driver.available(TO_GUEST).0 + 2);
+    let used = GuestAddress(bench.driver.used(TO_GUEST).0 + 2);
+    *bench.gate.at_next.lock().unwrap() = Some(Box::new(move || {
+        let used: u16 = mem.read_obj(used).unwrap();
+        mem.write_obj(used.wrapping_add(128), index).unwrap();
+    }));
+    for _ in 0..TRANSMIT_BUDGET + 10 {
+        bench.queue_frame(1, &[0; 4096 - HEADER_LEN]);
+    }
+    bench.console.transmit();
+    assert_eq!(
+        bench.console.inspect().agent.buffers_to_guest,
+        u64::from(TRANSMIT_BUDGET)
+    );
+    assert_eq!(bench.doorbell.take(), 1, "the loop goes on");
+    bench.run_loop();
+    assert_eq!(bench.gate.diary().to_guest.len(), 0);
+}
+
+#[test]
+fn a_call_that_comes_while_another_is_ending_is_covered_by_it() {
+    let mut bench = Bench::opened();
+    bench.driver.post(TO_GUEST, 8, 4096);
+    bench.driver.want_interrupt(TO_GUEST);
+    // The signal comes after the gate was found empty: a frame that turns up now would wait
+    // for ever if the call that brings it were taken for covered.
+    let (gate, console) = (bench.gate.clone(), bench.console.clone());
+    let mut late = Some(b"late");
+    *bench.interrupt.at_signal.lock().unwrap() = Some(Box::new(move || {
+        if let Some(late) = late.take() {
+            gate.diary().to_guest.push_back(crate::Outgoing {
+                head: header(2, late.len()),
+                body: bytes::Bytes::from_static(late),
+            });
+            console.transmit();
+        }
+    }));
+    bench.queue_frame(1, b"first");
+    bench.console.transmit();
+    let mut expected = frame(1, b"first");
+    expected.extend(frame(2, b"late"));
+    assert_eq!(bench.received(), expected);
+}
+
+#[test]
+fn answers_are_placed_before_the_kick_returns() {
+    let mut bench = Bench::opened();
+    bench.driver.post(TO_GUEST, 4, 4096);
+    bench.gate.diary().echo = true;
+    bench.driver.send(FROM_GUEST, &frame(1, b"ping"));
+    assert_eq!(bench.received(), frame(1, b"ping"));
+}
