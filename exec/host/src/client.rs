@@ -48,11 +48,7 @@ impl Client {
     }
 
     /// The closure form of [`exec`](Self::exec): `client.exec_with("env", |e| e.env("A", "1"))`.
-    pub fn exec_with(
-        &self,
-        program: impl AsRef<OsStr>,
-        build: impl FnOnce(Exec) -> Exec,
-    ) -> Exec {
+    pub fn exec_with(&self, program: impl AsRef<OsStr>, build: impl FnOnce(Exec) -> Exec) -> Exec {
         build(Exec::new(Arc::clone(&self.hub), program.as_ref()))
     }
 
@@ -60,7 +56,9 @@ impl Client {
     /// that of `sh -c`: of the last command of a pipeline, and 127 instead of an error when a
     /// program is not found.
     pub fn shell(&self, line: impl AsRef<OsStr>) -> Exec {
-        Exec::new(Arc::clone(&self.hub), OsStr::new("sh")).arg("-c").arg(line)
+        Exec::new(Arc::clone(&self.hub), OsStr::new("sh"))
+            .arg("-c")
+            .arg(line)
     }
 
     /// Executions that hold a slot of `max_executions` now, over all clients of the VM. A slot

@@ -45,7 +45,7 @@ impl ExecControl {
 
     /// Kills everything in the execution, descendants included, with SIGKILL.
     ///
-    /// Unlike [`tokio::process::Child::kill`](https://docs.rs/tokio) this neither waits nor
+    /// Unlike tokio's `Child::kill` this neither waits nor
     /// fails: it needs no room in any queue, is remembered before the program has started, and
     /// does nothing when the execution has ended. How it ended is told by its exit.
     pub fn kill(&self) {
@@ -64,17 +64,17 @@ impl Lease {
             let refused = self.step(|inner, id| {
                 let error = inner.conn.signal(id, signal.number()).err()?;
                 Some(match (error, inner.conn.terminal(id)) {
-                    (_, Some(Terminal::Lost(reason))) => {
-                        Some(ControlError::VmGone { reason: reason.clone() })
-                    }
+                    (_, Some(Terminal::Lost(reason))) => Some(ControlError::VmGone {
+                        reason: reason.clone(),
+                    }),
                     (host::ControlError::Full, _) => None,
                     // A control exists only once the program has started.
                     (host::ControlError::Ended | host::ControlError::NotStarted, _) => {
                         Some(ControlError::Ended)
                     }
-                    (host::ControlError::Closed, _) => {
-                        Some(ControlError::VmGone { reason: inner.gone_reason() })
-                    }
+                    (host::ControlError::Closed, _) => Some(ControlError::VmGone {
+                        reason: inner.gone_reason(),
+                    }),
                 })
             });
             match refused {

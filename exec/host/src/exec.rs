@@ -90,13 +90,15 @@ impl Exec {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self.args
+            .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
     /// Sets a variable on top of the VM's environment. A later one of the same name wins.
     pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.env.push((key.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.env
+            .push((key.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -140,9 +142,8 @@ impl Exec {
         tracing::debug!(exec = %id, "admitted");
         // From here on a drop of this future is a drop of the last handle.
         let lease = Lease::new(hub, id);
-        let first = poll_fn(|cx| {
-            lease.poll(cx, Half::Events, |inner, id| inner.conn.next_event(id))
-        });
+        let first =
+            poll_fn(|cx| lease.poll(cx, Half::Events, |inner, id| inner.conn.next_event(id)));
         match first.await {
             Event::Started { pid } => {
                 tracing::debug!(exec = %id, pid, "started");
@@ -207,7 +208,12 @@ impl Exec {
             None => None,
         };
         // The connection sets the stdin mode from the second argument of its `start`.
-        let request = Request { argv, env, cwd, stdin: StdinMode::Null };
+        let request = Request {
+            argv,
+            env,
+            cwd,
+            stdin: StdinMode::Null,
+        };
         Ok((self.hub, request, self.stdin.0))
     }
 }
@@ -230,7 +236,10 @@ fn word(text: OsString, field: impl FnOnce() -> String) -> Result<ByteVec, ExecE
 }
 
 fn invalid(field: impl Into<String>, why: &'static str) -> ExecError {
-    ExecError::InvalidRequest { field: field.into(), why }
+    ExecError::InvalidRequest {
+        field: field.into(),
+        why,
+    }
 }
 
 /// The protocol core keeps the order; this is the answer should it ever not.

@@ -134,7 +134,11 @@ pub struct StdinError {
 
 impl From<&proto::StdinError> for StdinError {
     fn from(error: &proto::StdinError) -> Self {
-        Self { errno: error.errno, name: error.name.clone(), message: error.message.clone() }
+        Self {
+            errno: error.errno,
+            name: error.name.clone(),
+            message: error.message.clone(),
+        }
     }
 }
 

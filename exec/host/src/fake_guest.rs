@@ -6,8 +6,9 @@
 //! hanging, and no clock is involved. [`FakeVm::spawn_loop`] moves frames on a thread of its
 //! own, as a VM does, for tests on a real runtime.
 
+mod agent;
+
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,14 +16,13 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 
-use forebay_exec_proto::guest::{Conn, Event, Transmit};
+use forebay_exec_proto::guest::Conn;
 use forebay_exec_proto::host::{Config, Verdict};
-use forebay_exec_proto::{
-    ExecId, ExitStatus, FRAME_MAX, Failure, FailureKind, HEADER_LEN, Limits, Ready, Request,
-    StdinError, Stream,
-};
+use forebay_exec_proto::{ExecId, HEADER_LEN, Limits};
 
 use crate::{Client, Hub, Link};
+
+use agent::{Agent, Command};
 
 /// Frames that one round moves towards the guest at most.
 const ROUND: usize = 64;
@@ -52,7 +52,10 @@ struct FakeLink {
 
 impl Link for FakeLink {
     fn transmit(&self) {
-        assert!(!PULLING.get(), "asked to pull while pulling: a VM would deadlock here");
+        assert!(
+            !PULLING.get(),
+            "asked to pull while pulling: a VM would deadlock here"
+        );
         self.kicks.fetch_add(1, Ordering::Relaxed);
         self.state.lock().unwrap().0 = true;
         self.changed.notify_all();
@@ -74,7 +77,11 @@ impl FakeVm {
 
     /// A VM whose guest has not opened its port.
     pub(crate) fn before_open(limits: Limits) -> Arc<Self> {
-        let hub = Hub::new(Config { limits, ..Config::default() }).unwrap();
+        let hub = Hub::new(Config {
+            limits,
+            ..Config::default()
+        })
+        .unwrap();
         let link = Arc::new(FakeLink::default());
         let weak: Weak<FakeLink> = Arc::downgrade(&link);
         hub.set_link(weak);
@@ -110,7 +117,7 @@ impl FakeVm {
         let chain = agent.next_chain();
         drop(agent);
         moved |= !chain.is_empty();
-        self.from_guest(&chain);
+        self.deliver_chain(&chain);
         moved
     }
 
@@ -125,7 +132,7 @@ impl FakeVm {
     }
 
     /// Hands one chain to the hub as the device does. Gives the reason if framing is broken.
-    pub(crate) fn from_guest(&self, mut chain: &[u8]) -> Option<&'static str> {
+    pub(crate) fn deliver_chain(&self, mut chain: &[u8]) -> Option<&'static str> {
         while let Some((head, rest)) = chain.split_first_chunk::<HEADER_LEN>() {
             let (n, delivered) = match self.hub.judge(head, rest.len()) {
                 Verdict::Accept(n) => (n, self.hub.deliver(rest[..n].to_vec())),
@@ -179,12 +186,22 @@ impl FakeVm {
                 state.0 = false;
             }
         });
-        Loop { link: Arc::clone(&self.link), thread: Some(thread) }
+        Loop {
+            link: Arc::clone(&self.link),
+            thread: Some(thread),
+        }
     }
 
     /// Looks at a command, or changes it.
     pub(crate) fn command<T>(&self, id: ExecId, look: impl FnOnce(&mut Command) -> T) -> T {
-        look(self.agent.lock().unwrap().commands.get_mut(&id).expect("the guest knows it"))
+        look(
+            self.agent
+                .lock()
+                .unwrap()
+                .commands
+                .get_mut(&id)
+                .expect("the guest knows it"),
+        )
     }
 
     pub(crate) fn guest_knows(&self, id: ExecId) -> bool {
@@ -245,7 +262,10 @@ pub(crate) struct ByHand<F: Future> {
 
 impl<F: Future> ByHand<F> {
     pub(crate) fn new(future: F) -> Self {
-        Self { future: Box::pin(future), woken: Woken::new() }
+        Self {
+            future: Box::pin(future),
+            woken: Woken::new(),
+        }
     }
 
     pub(crate) fn poll(&mut self) -> Poll<F::Output> {
@@ -253,230 +273,10 @@ impl<F: Future> ByHand<F> {
         let waker = Waker::from(Arc::clone(&self.woken));
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
-}
 
-/// A scripted command in the guest.
-#[derive(Default)]
-pub(crate) struct Command {
-    /// Stdout and stderr that it still wants to write.
-    out: [VecDeque<u8>; 2],
-    /// Writes to stdout for ever.
-    endless: bool,
-    /// Copies stdin to stdout.
-    cat: bool,
-    /// Reads stdin; cleared, it leaves stdin alone.
-    pub(crate) reads: bool,
-    /// Stdin that it read.
-    pub(crate) received: Vec<u8>,
-    pub(crate) eof: bool,
-    /// Signals that it got and survived.
-    pub(crate) signals: Vec<u32>,
-    /// Bytes that it wrote.
-    pub(crate) written: u64,
-    /// What it exits with when it has nothing more to do; `None`: runs until it is killed.
-    pub(crate) exit: Option<i32>,
-    /// The signal that ended it.
-    killed: Option<u32>,
-    /// Started was held back by the script.
-    pub(crate) hold_start: bool,
-    started: bool,
-}
-
-#[derive(Default)]
-struct Agent {
-    conn: Conn,
-    commands: BTreeMap<ExecId, Command>,
-}
-
-impl Agent {
-    fn handle(&mut self, bytes: &[u8]) {
-        self.conn.handle_bytes(bytes).expect("the host keeps the protocol");
-        while let Some(event) = self.conn.poll_event() {
-            match event {
-                Event::Bootstrap(_) => {
-                    self.conn.ready(Ready { version: "fake".to_owned(), ..Ready::default() });
-                }
-                Event::Start { id, request } => self.start(id, &request),
-                Event::StdinData(_) => {}
-                Event::StdinEof(id) => {
-                    if let Some(command) = self.commands.get_mut(&id) {
-                        command.eof = true;
-                    }
-                }
-                Event::Signal { id, signal } => {
-                    if let Some(command) = self.commands.get_mut(&id) {
-                        match signal {
-                            9 | 15 => command.killed = Some(signal),
-                            _ => command.signals.push(signal),
-                        }
-                    }
-                }
-                Event::Kill(id) => {
-                    if let Some(command) = self.commands.get_mut(&id) {
-                        command.killed = Some(9);
-                    }
-                }
-                Event::PowerOff { .. } => {}
-            }
-        }
-    }
-
-    fn start(&mut self, id: ExecId, request: &Request) {
-        let argv: Vec<&str> =
-            request.argv.iter().map(|word| std::str::from_utf8(word).unwrap()).collect();
-        let number = |at: usize| argv.get(at).map_or(0, |n| n.parse::<usize>().unwrap());
-        let mut command = Command { exit: Some(0), ..Command::default() };
-        match argv[0] {
-            // Writes its arguments to stdout.
-            "echo" => command.out[0].extend(argv[1..].join(" ").bytes()),
-            // Writes its environment to stdout.
-            "env" => {
-                for var in &request.env {
-                    command.out[0].extend(var.key.iter());
-                    command.out[0].push_back(b'=');
-                    command.out[0].extend(var.value.iter());
-                    command.out[0].push_back(b'\n');
-                }
-            }
-            // The code to exit with.
-            "exit" => command.exit = Some(i32::try_from(number(1)).unwrap()),
-            // Writes that many patterned bytes to stdout, then to stderr, then exits.
-            "write" => {
-                command.out[0].extend((0..number(1)).map(pattern));
-                command.out[1].extend((0..number(2)).map(pattern));
-                command.exit = Some(i32::try_from(number(3)).unwrap());
-            }
-            // Writes for ever.
-            "chatter" => (command.endless, command.exit) = (true, None),
-            // Copies stdin to stdout.
-            "cat" => (command.cat, command.reads) = (true, true),
-            // Reads stdin to its end.
-            "drain" => command.reads = true,
-            // Does nothing until it is killed; never reads stdin.
-            "stall" => command.exit = None,
-            // Closes its stdin at once and goes on until it is killed.
-            "deaf" => command.exit = None,
-            // Starts only when the test says so.
-            "late" => (command.hold_start, command.exit) = (true, None),
-            program => {
-                return self.conn.failed(id, Failure {
-                    kind: FailureKind::NotFound,
-                    errno: Some(2),
-                    stage: "execve".to_owned(),
-                    message: format!("{program}: No such file or directory"),
-                });
-            }
-        }
-        let deaf = argv[0] == "deaf";
-        self.commands.insert(id, command);
-        if deaf {
-            self.conn.started(id, 7);
-            self.conn.stdin_error(id, StdinError {
-                errno: 32,
-                name: "EPIPE".to_owned(),
-                message: "Broken pipe".to_owned(),
-            });
-            if let Some(command) = self.commands.get_mut(&id) {
-                command.started = true;
-            }
-        }
-    }
-
-    /// Lets every command do what it can.
-    fn work(&mut self) {
-        let mut ended = Vec::new();
-        for (&id, command) in &mut self.commands {
-            if !command.started && !command.hold_start {
-                command.started = true;
-                self.conn.started(id, u32::try_from(id.get()).unwrap());
-            }
-            if !command.started {
-                continue;
-            }
-            let pending = self.conn.stdin_pending(id).map_or(0, |(a, b)| a.len() + b.len());
-            if command.reads && !command.cat && pending > 0 {
-                let (a, b) = self.conn.stdin_pending(id).unwrap();
-                command.received.extend(a);
-                command.received.extend(b);
-                self.conn.stdin_written(id, pending);
-            }
-            if let Some(signal) = command.killed {
-                for stream in Stream::ALL {
-                    self.conn.stream_ended(id, stream);
-                }
-                let signal = Some(signal);
-                self.conn.exited(id, ExitStatus { code: None, signal, duration_us: 1 });
-                ended.push(id);
-                continue;
-            }
-            let echo = command.cat && command.reads && pending > 0;
-            let readable = !command.out[0].is_empty() || command.endless || echo;
-            self.conn.stream_ready(id, Stream::Stdout, readable);
-            self.conn.stream_ready(id, Stream::Stderr, !command.out[1].is_empty());
-            let done = command.out.iter().all(VecDeque::is_empty) && !command.endless;
-            let fed = !command.reads || (command.eof && pending == 0);
-            if let Some(code) = command.exit
-                && done
-                && fed
-            {
-                for stream in Stream::ALL {
-                    self.conn.stream_ended(id, stream);
-                }
-                let code = Some(code);
-                self.conn.exited(id, ExitStatus { code, signal: None, duration_us: 1500 });
-                ended.push(id);
-            }
-        }
-        for id in ended {
-            self.commands.remove(&id);
-        }
-    }
-
-    /// One chain for the host: as many whole frames as fit.
-    fn next_chain(&mut self) -> Vec<u8> {
-        let mut buf = vec![0; FRAME_MAX];
-        let mut used = 0;
-        self.work();
-        loop {
-            match self.conn.poll_transmit(&mut buf[used..]) {
-                Transmit::Frame(n) => used += n,
-                Transmit::Read { id, stream, max } => {
-                    let n = self.read(id, stream, &mut buf[used + HEADER_LEN..][..max]);
-                    if n == 0 {
-                        self.conn.stream_ready(id, stream, false);
-                    } else {
-                        used += self.conn.output_read(id, stream, n, &mut buf[used..]);
-                    }
-                }
-                Transmit::Full | Transmit::Idle => break,
-            }
-        }
-        buf.truncate(used);
-        buf
-    }
-
-    fn read(&mut self, id: ExecId, stream: Stream, buf: &mut [u8]) -> usize {
-        let Some(command) = self.commands.get_mut(&id) else { return 0 };
-        let out = &mut command.out[usize::from(stream == Stream::Stderr)];
-        let mut n = out.len().min(buf.len());
-        for (to, from) in buf.iter_mut().zip(out.drain(..n)) {
-            *to = from;
-        }
-        if n == 0 && stream == Stream::Stdout && command.endless {
-            buf.fill(b'x');
-            n = buf.len();
-        }
-        if n == 0 && stream == Stream::Stdout && command.cat && command.reads {
-            let (a, b) = self.conn.stdin_pending(id).unwrap_or_default();
-            n = (a.len() + b.len()).min(buf.len());
-            for (to, from) in buf.iter_mut().zip(a.iter().chain(b)) {
-                *to = *from;
-            }
-            command.received.extend(&buf[..n]);
-            self.conn.stdin_written(id, n);
-        }
-        command.written += n as u64;
-        n
+    /// The rest of the future, to be driven by another way.
+    pub(crate) fn into_inner(self) -> std::pin::Pin<Box<F>> {
+        self.future
     }
 }
 

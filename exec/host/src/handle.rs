@@ -21,8 +21,9 @@ use crate::waiting::Half;
 /// Events that `collect` takes at most under one lock.
 const BATCH: usize = 32;
 
-/// A command that runs in the guest. Names follow [`tokio::process::Child`]'s; what dropping
-/// does is different:
+/// A command that runs in the guest. Names follow those of tokio's `process::Child`; what is
+/// different: `kill` neither waits nor fails, `wait` discards unread output, and what dropping
+/// does:
 ///
 /// | dropped | then |
 /// |---|---|
@@ -33,7 +34,24 @@ const BATCH: usize = 32;
 /// An untaken stdin is closed when the handle goes. The execution's slot is free when its
 /// process has exited and its output was read, or discarded as above.
 ///
-/// ([`tokio::process::Child`]: https://docs.rs/tokio/latest/tokio/process/struct.Child.html)
+/// ```no_run
+/// # use forebay_exec::{Client, Stdin};
+/// # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let sort = client.exec("sort", ["-n"]).stdin(Stdin::piped()).spawn().await?;
+/// let mut parts = sort.split();
+/// let stdin = parts.stdin.take().expect("it is piped");
+/// let feed = async move {
+///     stdin.write("3\n1\n2\n").await?;
+///     stdin.close().await
+/// };
+/// let mut sorted = Vec::new();
+/// let (fed, copied) = tokio::join!(feed, tokio::io::copy(&mut parts.stdout, &mut sorted));
+/// (fed?, copied?);
+/// assert_eq!(sorted, b"1\n2\n3\n");
+/// assert!(parts.exit.wait().await?.success());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ExecHandle {
     lease: Arc<Lease>,
@@ -169,13 +187,21 @@ impl ExecHandle {
                     Event::Started { .. } | Event::StdinError(_) => {}
                     Event::End(terminal) => {
                         let status = outcome(&terminal)?;
-                        return Ok(ExecOutput { status, stdout, stderr });
+                        return Ok(ExecOutput {
+                            status,
+                            stdout,
+                            stderr,
+                        });
                     }
                 }
             }
             if over {
                 let status = self.lease.ended().await?;
-                return Ok(ExecOutput { status, stdout, stderr });
+                return Ok(ExecOutput {
+                    status,
+                    stdout,
+                    stderr,
+                });
             }
         }
     }

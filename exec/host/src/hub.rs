@@ -31,14 +31,14 @@ pub trait Link: Send + Sync {
     /// There is something to send: pull [`Hub::next_to_guest`] until it gives `None` or the
     /// channel is full. If it is full, pull again when it has room.
     ///
-    /// Called on whichever thread caused it: an application's, or one that is inside
-    /// [`Hub::opened`] or [`Hub::deliver`]. Never inside `next_to_guest`, and never with the
-    /// hub's lock held. It may take the lock of the queue towards the guest, which the VMM
-    /// therefore takes after the one of the queue from the guest, never before; beyond that it
-    /// must not block.
+    /// Called on whichever thread caused it: an application's, or the VM's own that is inside
+    /// [`Hub::opened`], [`Hub::judge`], [`Hub::deliver`] or [`Hub::closed`]. Never inside
+    /// `next_to_guest`, and never with the hub's lock held. It must not block beyond the locks of
+    /// the queue towards the guest. A VM that calls the hub with locks held which pulling takes
+    /// as well returns at once then, and pulls when it has let go of them.
     ///
     /// Once called, it is not called again until `next_to_guest` has given `None` or the
-    /// connection ended.
+    /// connection ended: a call that is ignored for good stops the channel.
     fn transmit(&self);
 }
 
@@ -135,13 +135,15 @@ impl Hub {
             inner.kicked = false;
             inner.conn.handle_closed(reason);
             inner.ready = None;
-            !mem::replace(&mut inner.gone, true) && {
+            let first = !mem::replace(&mut inner.gone, true);
+            if first {
                 inner.closed = Some(reason.to_owned());
-                true
             }
+            first
         });
         if first {
             tracing::debug!(reason, "the VM is gone");
+            // Whoever waits may have been waiting with no connection to lose.
             self.ready.notify_waiters();
         }
     }
@@ -198,7 +200,9 @@ impl Hub {
                     return Ok(ready.clone());
                 }
                 if let Some(reason) = &inner.closed {
-                    return Err(ExecError::VmGone { reason: reason.clone() });
+                    return Err(ExecError::VmGone {
+                        reason: reason.clone(),
+                    });
                 }
             }
             notified.await;
@@ -279,7 +283,9 @@ impl Hub {
 
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("active", &self.active()).finish_non_exhaustive()
+        f.debug_struct("Hub")
+            .field("active", &self.active())
+            .finish_non_exhaustive()
     }
 }
 
@@ -300,6 +306,11 @@ impl Wakes {
 impl Inner {
     /// Admits an execution and makes room for those who will wait for it.
     pub(crate) fn start(&mut self, request: Request, stdin: Stdin) -> Result<ExecId, ExecError> {
+        if self.gone {
+            return Err(ExecError::VmGone {
+                reason: self.gone_reason(),
+            });
+        }
         let id = self.conn.start(request, stdin)?;
         self.waiting.insert(id, Waiting::default());
         Ok(id)
@@ -393,3 +404,7 @@ fn handed_over(conn: &Conn, id: ExecId) -> bool {
 #[cfg(test)]
 #[path = "hub_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "hub_wake_test.rs"]
+mod wake_tests;

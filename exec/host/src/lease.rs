@@ -30,7 +30,12 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub(crate) fn new(hub: Arc<Hub>, id: ExecId) -> Arc<Self> {
-        Arc::new(Self { hub, id, detached: AtomicBool::new(false), stdin_turn: Semaphore::new(1) })
+        Arc::new(Self {
+            hub,
+            id,
+            detached: AtomicBool::new(false),
+            stdin_turn: Semaphore::new(1),
+        })
     }
 
     pub(crate) fn id(&self) -> ExecId {
@@ -66,7 +71,9 @@ impl Lease {
     /// Waits for the end. Output may still be unread then.
     pub(crate) async fn ended(&self) -> Result<ExitStatus, ExecError> {
         std::future::poll_fn(|cx| {
-            self.poll(cx, Half::Exit, |inner, id| inner.conn.terminal(id).map(outcome))
+            self.poll(cx, Half::Exit, |inner, id| {
+                inner.conn.terminal(id).map(outcome)
+            })
         })
         .await
     }
@@ -108,6 +115,8 @@ pub(crate) fn outcome(terminal: &Terminal) -> Result<ExitStatus, ExecError> {
                 _ => ExecError::NotStarted(failure),
             })
         }
-        Terminal::Lost(reason) => Err(ExecError::VmGone { reason: reason.clone() }),
+        Terminal::Lost(reason) => Err(ExecError::VmGone {
+            reason: reason.clone(),
+        }),
     }
 }

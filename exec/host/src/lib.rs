@@ -28,7 +28,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
 )]
 
 mod client;
@@ -48,6 +53,10 @@ mod waiting;
 
 #[cfg(test)]
 mod fake_guest;
+#[cfg(test)]
+mod runtime_test;
+#[cfg(test)]
+mod sink_model_test;
 
 pub use client::Client;
 pub use control::ExecControl;
@@ -63,4 +72,5 @@ pub use handle::{ExecExit, ExecHandle, ExecParts};
 pub use hub::{Hub, Link};
 pub use reader::ExecReader;
 pub use signal::Signal;
-pub use status::{Exit, ExecOutput, ExitStatus};
+pub use sink::ExecSink;
+pub use status::{ExecOutput, Exit, ExitStatus};

@@ -14,10 +14,37 @@ pub struct Signal(u8);
 
 /// Names of 1 to 31, in order.
 const NAMES: [&str; 31] = [
-    "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL",
-    "SIGUSR1", "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGSTKFLT", "SIGCHLD",
-    "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGXCPU", "SIGXFSZ",
-    "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS",
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGILL",
+    "SIGTRAP",
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGKILL",
+    "SIGUSR1",
+    "SIGSEGV",
+    "SIGUSR2",
+    "SIGPIPE",
+    "SIGALRM",
+    "SIGTERM",
+    "SIGSTKFLT",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGSTOP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGWINCH",
+    "SIGIO",
+    "SIGPWR",
+    "SIGSYS",
 ];
 
 /// Highest signal number of Linux.
@@ -50,7 +77,11 @@ impl Signal {
     /// The signal with this number, `None` outside 1 to 64.
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
-        if number >= 1 && number <= MAX { Some(Self(number as u8)) } else { None }
+        if number >= 1 && number <= MAX {
+            Some(Self(number as u8))
+        } else {
+            None
+        }
     }
 
     /// The signal with this name, with or without `SIG`, in any case: `SIGTERM`, `term`.
@@ -59,7 +90,9 @@ impl Signal {
         (1..=MAX).filter_map(Self::new).find(|signal| {
             signal.name().is_some_and(|known| {
                 known.eq_ignore_ascii_case(name)
-                    || known.strip_prefix("SIG").is_some_and(|short| short.eq_ignore_ascii_case(name))
+                    || known
+                        .strip_prefix("SIG")
+                        .is_some_and(|short| short.eq_ignore_ascii_case(name))
             })
         })
     }

@@ -50,7 +50,10 @@ pub struct ExecSink {
 
 impl ExecSink {
     pub(crate) fn new(lease: Arc<Lease>) -> Self {
-        Self { lease, unflushed: false }
+        Self {
+            lease,
+            unflushed: false,
+        }
     }
 
     /// The execution's id.
@@ -77,7 +80,8 @@ impl ExecSink {
     /// # Errors
     /// As [`write`](Self::write).
     pub async fn write_all(&self, data: &[u8]) -> Result<(), WriteError> {
-        self.write_pieces(data.chunks(PIECE).map(Bytes::copy_from_slice)).await
+        self.write_pieces(data.chunks(PIECE).map(Bytes::copy_from_slice))
+            .await
     }
 
     /// Closes stdin after every byte of the writes called before. Ready when those were handed
@@ -100,7 +104,10 @@ impl ExecSink {
         &self,
         pieces: impl IntoIterator<Item = Bytes>,
     ) -> Result<(), WriteError> {
-        let mut pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).peekable();
+        let mut pieces = pieces
+            .into_iter()
+            .filter(|piece| !piece.is_empty())
+            .peekable();
         if pieces.peek().is_none() {
             return Ok(());
         }
@@ -144,12 +151,19 @@ impl<'a> Write<'a> {
                 _ => Err(WriteError::Closed),
             }
         })?;
-        Ok(Self { lease, submitted: false, turn: None })
+        Ok(Self {
+            lease,
+            submitted: false,
+            turn: None,
+        })
     }
 
     async fn submit(&mut self, piece: Bytes) -> Result<(), WriteError> {
-        poll_fn(|cx| self.lease.poll(cx, Half::Stdin, |inner, id| submit(inner, id, &piece)))
-            .await?;
+        poll_fn(|cx| {
+            self.lease
+                .poll(cx, Half::Stdin, |inner, id| submit(inner, id, &piece))
+        })
+        .await?;
         self.submitted = true;
         Ok(())
     }
@@ -217,7 +231,9 @@ impl AsyncWrite for ExecSink {
     /// [`ExecSink::close`].
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         commit_close(&self.lease);
-        self.lease.poll(cx, Half::Stdin, closed).map_err(io::Error::from)
+        self.lease
+            .poll(cx, Half::Stdin, closed)
+            .map_err(io::Error::from)
     }
 }
 
@@ -261,14 +277,18 @@ fn handed_over(inner: &mut Inner, id: ExecId) -> Option<Result<(), WriteError>> 
 /// Whether nothing is left that a close has to wait for.
 fn closed(inner: &mut Inner, id: ExecId) -> Option<Result<(), WriteError>> {
     if let Some(Terminal::Lost(reason)) = inner.conn.terminal(id) {
-        return Some(Err(WriteError::VmGone { reason: reason.clone() }));
+        return Some(Err(WriteError::VmGone {
+            reason: reason.clone(),
+        }));
     }
     (inner.conn.pending_stdin(id) == 0).then_some(Ok(()))
 }
 
 fn refusal(inner: &Inner, id: ExecId, error: host::WriteError) -> WriteError {
     if let Some(Terminal::Lost(reason)) = inner.conn.terminal(id) {
-        return WriteError::VmGone { reason: reason.clone() };
+        return WriteError::VmGone {
+            reason: reason.clone(),
+        };
     }
     match error {
         host::WriteError::Closed => WriteError::Closed,

@@ -79,7 +79,10 @@ impl ExitStatus {
             (None, Some(signal)) => Exit::Signal(Signal::new(signal)?),
             _ => return None,
         };
-        Some(Self { exit, duration: Duration::from_micros(status.duration_us) })
+        Some(Self {
+            exit,
+            duration: Duration::from_micros(status.duration_us),
+        })
     }
 }
 

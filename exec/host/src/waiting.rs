@@ -22,7 +22,13 @@ pub(crate) enum Half {
 }
 
 impl Half {
-    const ALL: [Self; 5] = [Self::Events, Self::Stdout, Self::Stderr, Self::Exit, Self::Stdin];
+    const ALL: [Self; 5] = [
+        Self::Events,
+        Self::Stdout,
+        Self::Stderr,
+        Self::Exit,
+        Self::Stdin,
+    ];
 
     /// The notices that can end this half's wait.
     const fn interest(self) -> u8 {
@@ -79,7 +85,9 @@ impl Waiting {
 
     /// All wakers, when nobody can wait any more.
     pub(crate) fn into_wakers(self) -> impl Iterator<Item = Waker> {
-        [self.events, self.stdout, self.stderr, self.exit, self.stdin].into_iter().flatten()
+        [self.events, self.stdout, self.stderr, self.exit, self.stdin]
+            .into_iter()
+            .flatten()
     }
 }
 

@@ -1,0 +1,228 @@
+//! Who is woken, and that waking, or dropping a waker, may do anything.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::fake_guest::{ByHand, FakeVm};
+use crate::{
+    ControlError, ExecError, ExecEvent, ExecHandle, FailureKind, Signal, Stdin, WriteError,
+};
+
+#[test]
+fn every_waiting_caller_wakes_with_the_reason_when_the_vm_is_gone() {
+    let vm = FakeVm::new();
+    let stall = || {
+        vm.run(
+            vm.client
+                .exec("stall", [""; 0])
+                .stdin(Stdin::piped())
+                .spawn(),
+        )
+        .unwrap()
+    };
+    let (mut a, mut b, c, mut d, e) = (stall(), stall(), stall(), stall(), stall());
+    let sink = d.take_stdin().unwrap();
+    let mut parts = e.split();
+    vm.hold.store(true, Ordering::Relaxed);
+
+    let controls: Vec<_> = (0..16).map(|_| a.control()).collect();
+    for control in &controls {
+        vm.run(control.signal(Signal::USR1)).unwrap();
+    }
+    let control = a.control();
+    let mut signal = ByHand::new(control.signal(Signal::USR1));
+    let mut queued = ByHand::new(control.signal(Signal::USR2));
+    assert!(matches!(vm.run(a.recv()), Some(ExecEvent::Started { .. })));
+    let mut recv = ByHand::new(a.recv());
+    let mut wait = ByHand::new(b.wait());
+    let mut collect = ByHand::new(c.collect());
+    let mut write = ByHand::new(sink.write(vec![0; 1 << 20]));
+    let mut close = ByHand::new(sink.close());
+    let mut exit = ByHand::new(parts.exit.wait());
+    let mut start = ByHand::new(vm.client.exec("stall", [""; 0]).spawn());
+    assert!(signal.poll().is_pending());
+    assert!(queued.poll().is_pending());
+    assert!(recv.poll().is_pending());
+    assert!(wait.poll().is_pending());
+    assert!(collect.poll().is_pending());
+    assert!(write.poll().is_pending());
+    assert!(close.poll().is_pending());
+    assert!(exit.poll().is_pending());
+    assert!(start.poll().is_pending());
+
+    vm.hub.vm_gone("the guest powered off");
+    for (name, woken) in [
+        ("signal", &signal.woken),
+        ("recv", &recv.woken),
+        ("wait", &wait.woken),
+        ("collect", &collect.woken),
+        ("write", &write.woken),
+        ("exit", &exit.woken),
+        ("start", &start.woken),
+    ] {
+        assert!(woken.is_set(), "{name} was not woken");
+    }
+    const REASON: &str = "the guest powered off";
+    let gone =
+        |error: &ExecError| matches!(error, ExecError::VmGone { reason } if reason == REASON);
+    assert!(matches!(
+        signal.poll(),
+        Poll::Ready(Err(ControlError::VmGone { reason })) if reason == REASON
+    ));
+    assert!(
+        queued.woken.is_set(),
+        "its turn came when the one before gave up"
+    );
+    assert!(matches!(
+        queued.poll(),
+        Poll::Ready(Err(ControlError::VmGone { .. }))
+    ));
+    let Poll::Ready(Some(ExecEvent::Failed(failure))) = recv.poll() else {
+        panic!()
+    };
+    assert_eq!(
+        (failure.kind, failure.message.as_str()),
+        (FailureKind::VmGone, REASON)
+    );
+    assert!(matches!(wait.poll(), Poll::Ready(Err(error)) if gone(&error)));
+    assert!(matches!(collect.poll(), Poll::Ready(Err(error)) if gone(&error)));
+    assert!(matches!(
+        write.poll(),
+        Poll::Ready(Err(WriteError::VmGone { reason })) if reason == REASON
+    ));
+    drop(write);
+    assert!(close.woken.is_set(), "its turn came when the write gave up");
+    assert!(matches!(
+        close.poll(),
+        Poll::Ready(Err(WriteError::VmGone { .. }))
+    ));
+    assert!(matches!(exit.poll(), Poll::Ready(Err(error)) if gone(&error)));
+    assert!(matches!(start.poll(), Poll::Ready(Err(error)) if gone(&error)));
+    let late = vm.run(vm.client.exec("exit", ["0"]).spawn()).unwrap_err();
+    assert!(gone(&late), "{late}");
+}
+
+/// A waker that owns a handle, as the waker of a task owns what the task owns.
+struct Owner {
+    _handle: Mutex<ExecHandle>,
+}
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Fails where a deadlock would otherwise hang the tests.
+fn without_deadlock(test: fn()) {
+    let (done, wait) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    match wait.recv_timeout(std::time::Duration::from_secs(60)) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("deadlock"),
+        _ => thread.join().unwrap(),
+    }
+}
+
+fn owner(handle: ExecHandle) -> Waker {
+    Waker::from(Arc::new(Owner {
+        _handle: Mutex::new(handle),
+    }))
+}
+
+#[test]
+fn a_replaced_waker_may_drop_a_handle() {
+    without_deadlock(|| {
+        let vm = FakeVm::new();
+        let owned = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+        let id = owned.id();
+        let mut handle = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+        vm.run(handle.recv());
+        let mut recv = Box::pin(handle.recv());
+        let waker = owner(owned);
+        assert!(
+            recv.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        drop(waker);
+        assert!(
+            recv.as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        vm.settle();
+        assert!(
+            !vm.guest_knows(id),
+            "the owned handle was dropped, so its command is killed"
+        );
+    });
+}
+
+#[test]
+fn a_waker_that_drops_a_handle_while_the_link_pulls_does_not_kick_the_link() {
+    without_deadlock(|| {
+        let vm = FakeVm::new();
+        let owned = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+        let id = owned.id();
+        let drain = vm.client.exec("drain", [""; 0]).stdin(Stdin::piped());
+        let mut drain = vm.run(drain.spawn()).unwrap();
+        let sink = drain.take_stdin().unwrap();
+        let mut write = Box::pin(sink.write("abc"));
+        let waker = owner(owned);
+        assert!(
+            write
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        drop(waker);
+        // The pull of the write's last byte wakes, and thereby drops the handle; the link of
+        // these tests panics if it is kicked then.
+        vm.settle();
+        assert!(!vm.guest_knows(id), "the kill left all the same");
+        assert!(
+            write
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_ready()
+        );
+    });
+}
+
+#[test]
+fn room_that_appears_without_a_frame_wakes_and_what_the_waker_causes_leaves_too() {
+    without_deadlock(|| {
+        let vm = FakeVm::new();
+        let spawn = || vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+        let (ends, lives, owned) = (spawn(), spawn(), spawn());
+        let id = owned.id();
+        vm.hold.store(true, Ordering::Relaxed);
+        for _ in 0..16 {
+            vm.run(ends.signal(Signal::USR1)).unwrap();
+        }
+        let mut signal = Box::pin(lives.signal(Signal::USR2));
+        vm.command(ends.id(), |command| command.exit = Some(0));
+        vm.settle();
+        let waker = owner(owned);
+        assert!(
+            signal
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        drop(waker);
+        // The signals in line are for an execution that has ended: pulling drops them all and
+        // gives no frame.
+        vm.hold.store(false, Ordering::Relaxed);
+        vm.settle();
+        assert!(!vm.guest_knows(id), "woken, and the kill left");
+        assert!(
+            signal
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_ready()
+        );
+    });
+}
