@@ -1,2 +1,88 @@
-//! See the workspace README.
-fn main() {}
+//! The `forebay` command: run one command in a fresh microVM, or look whether this host can.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`run`] | `forebay run`: boot, run, end; signals |
+//! | [`relay`] | this process's standard streams to and from the command's |
+//! | [`status`] | exit codes |
+//! | [`doctor`] | `forebay doctor` |
+//!
+//! Everything else is the library's. `FOREBAY_LOG` (the syntax of `RUST_LOG`) turns on its trace,
+//! on standard error.
+
+#![forbid(unsafe_code)]
+
+mod doctor;
+mod relay;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// The variable that turns the trace on.
+const LOG_VARIABLE: &str = "FOREBAY_LOG";
+
+/// Run commands in microVMs.
+#[derive(Parser)]
+#[command(
+    name = "forebay",
+    version,
+    after_help = "FOREBAY_LOG=debug (or a filter in the syntax of RUST_LOG) traces to stderr."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Boots a microVM, runs one command in it and ends as the command did.
+    Run(run::Options),
+    /// Says whether this host can run microVMs and, if not, what to do.
+    Doctor(doctor::Options),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(answer) => {
+            // Help and version are answers on stdout; anything else is an error like all of ours.
+            let wrong = answer.use_stderr();
+            // With that stream closed there is nowhere left to say so.
+            let _ = answer.print();
+            return if wrong {
+                status::OUR_FAILURE.into()
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match trace().and_then(|()| match arguments.command {
+        Command::Run(options) => run::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
+    }) {
+        Ok(code) => code,
+        Err(error) => {
+            status::complain(&format!("{error:#}"));
+            status::OUR_FAILURE.into()
+        }
+    }
+}
+
+/// Sends the library's trace to stderr, if it was asked for.
+fn trace() -> Result<()> {
+    let Some(filter) = std::env::var_os(LOG_VARIABLE).filter(|filter| !filter.is_empty()) else {
+        return Ok(());
+    };
+    let filter = EnvFilter::try_new(filter.to_string_lossy())
+        .with_context(|| format!("{LOG_VARIABLE} cannot be understood"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    Ok(())
+}

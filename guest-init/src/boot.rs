@@ -52,24 +52,73 @@ struct Mount {
     data: Option<&'static CStr>,
 }
 
-const NO_PROGRAMS: MountFlags =
-    MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
+const NO_PROGRAMS: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
 const NO_DEVICES: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// Needed to find the port, read our switches and say anything.
 const FIRST: [Mount; 3] = [
-    Mount { source: c"dev", target: c"/dev", kind: c"devtmpfs", flags: MountFlags::NOSUID, data: None },
-    Mount { source: c"proc", target: c"/proc", kind: c"proc", flags: NO_PROGRAMS, data: None },
-    Mount { source: c"sys", target: c"/sys", kind: c"sysfs", flags: NO_PROGRAMS, data: None },
+    Mount {
+        source: c"dev",
+        target: c"/dev",
+        kind: c"devtmpfs",
+        flags: MountFlags::NOSUID,
+        data: None,
+    },
+    Mount {
+        source: c"proc",
+        target: c"/proc",
+        kind: c"proc",
+        flags: NO_PROGRAMS,
+        data: None,
+    },
+    Mount {
+        source: c"sys",
+        target: c"/sys",
+        kind: c"sysfs",
+        flags: NO_PROGRAMS,
+        data: None,
+    },
 ];
 
 /// `ptmxmode` and `gid` let a user who is not root open a terminal; gid 5 is `tty` by long custom.
 const REMAINING: [Mount; 5] = [
-    Mount { source: c"devpts", target: c"/dev/pts", kind: c"devpts", flags: MountFlags::NOSUID.union(MountFlags::NOEXEC), data: Some(c"mode=620,ptmxmode=666,gid=5") },
-    Mount { source: c"shm", target: c"/dev/shm", kind: c"tmpfs", flags: NO_DEVICES, data: Some(c"mode=1777") },
-    Mount { source: c"tmp", target: c"/tmp", kind: c"tmpfs", flags: NO_DEVICES, data: Some(c"mode=1777") },
-    Mount { source: c"run", target: c"/run", kind: c"tmpfs", flags: NO_DEVICES, data: Some(c"mode=755") },
-    Mount { source: c"cgroup2", target: c"/sys/fs/cgroup", kind: c"cgroup2", flags: NO_PROGRAMS, data: None },
+    Mount {
+        source: c"devpts",
+        target: c"/dev/pts",
+        kind: c"devpts",
+        flags: MountFlags::NOSUID.union(MountFlags::NOEXEC),
+        data: Some(c"mode=620,ptmxmode=666,gid=5"),
+    },
+    Mount {
+        source: c"shm",
+        target: c"/dev/shm",
+        kind: c"tmpfs",
+        flags: NO_DEVICES,
+        data: Some(c"mode=1777"),
+    },
+    Mount {
+        source: c"tmp",
+        target: c"/tmp",
+        kind: c"tmpfs",
+        flags: NO_DEVICES,
+        data: Some(c"mode=1777"),
+    },
+    Mount {
+        source: c"run",
+        target: c"/run",
+        kind: c"tmpfs",
+        flags: NO_DEVICES,
+        data: Some(c"mode=755"),
+    },
+    Mount {
+        source: c"cgroup2",
+        target: c"/sys/fs/cgroup",
+        kind: c"cgroup2",
+        flags: NO_PROGRAMS,
+        data: None,
+    },
 ];
 
 const LINKS: [(&CStr, &CStr); 4] = [

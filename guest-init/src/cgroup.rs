@@ -63,7 +63,9 @@ impl Parent {
                 Some(parent)
             }
             Err(error) => {
-                say(format_args!("no control groups, executions are not contained: {error}"));
+                say(format_args!(
+                    "no control groups, executions are not contained: {error}"
+                ));
                 None
             }
         }
@@ -81,9 +83,14 @@ impl Parent {
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let watch =
-            inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        Ok(Self { path, dir, watch, leftover: BTreeMap::new(), unwatched: Vec::new() })
+        let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        Ok(Self {
+            path,
+            dir,
+            watch,
+            leftover: BTreeMap::new(),
+            unwatched: Vec::new(),
+        })
     }
 
     /// Limits what all executions together may take.
@@ -102,7 +109,9 @@ impl Parent {
 
     fn set(&self, file: &str, value: u64) {
         if let Err(error) = fs::write(self.path.join(file), value.to_string()) {
-            say(format_args!("cannot set {file} of the executions to {value}: {error}"));
+            say(format_args!(
+                "cannot set {file} of the executions to {value}: {error}"
+            ));
         }
     }
 
@@ -158,7 +167,11 @@ impl Parent {
             changed.push(event.wd());
         }
         for watch in changed {
-            if self.leftover.get(&watch).is_some_and(|name| self.remove(name)) {
+            if self
+                .leftover
+                .get(&watch)
+                .is_some_and(|name| self.remove(name))
+            {
                 // The kernel drops the watch with the file.
                 self.leftover.remove(&watch);
             }
@@ -182,13 +195,19 @@ impl Parent {
 impl Leaf {
     /// Kills every process in the leaf and below.
     pub(crate) fn kill(&self) -> Result<(), Errno> {
-        let file =
-            openat(&self.dir, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let file = openat(
+            &self.dir,
+            "cgroup.kill",
+            OFlags::WRONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         rustix::io::write(&file, b"1").map(drop)
     }
+}
 
-    /// For starting a process in the leaf.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+/// For starting a process in the leaf.
+impl AsFd for Leaf {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 }
@@ -239,10 +258,16 @@ fn remove_nested(leaf: &Path) -> bool {
         next += 1;
         let below = fs::read_dir(&group).into_iter().flatten().flatten();
         let dirs = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        groups.extend(dirs.map(|entry| entry.path()).take(NESTED_MAX.saturating_sub(groups.len())));
+        groups.extend(
+            dirs.map(|entry| entry.path())
+                .take(NESTED_MAX.saturating_sub(groups.len())),
+        );
     }
     // The parent of each group stands before it.
-    groups.iter().rev().all(|group| fs::remove_dir(group).is_ok())
+    groups
+        .iter()
+        .rev()
+        .all(|group| fs::remove_dir(group).is_ok())
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ pub(crate) struct Switches {
 impl Switches {
     /// Reads `/proc/cmdline`; all off if it cannot be read.
     pub(crate) fn read() -> Self {
-        std::fs::read_to_string("/proc/cmdline").map_or_else(|_| Self::default(), |text| Self::parse(&text))
+        std::fs::read_to_string("/proc/cmdline")
+            .map_or_else(|_| Self::default(), |text| Self::parse(&text))
     }
 
     fn parse(text: &str) -> Self {

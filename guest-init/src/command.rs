@@ -52,7 +52,10 @@ pub(crate) struct Command {
 impl Command {
     /// Checks a request and lays it out.
     pub(crate) fn new(request: &Request, defaults: &Defaults) -> Result<Self, Failure> {
-        let program = request.argv.first().ok_or_else(|| bad("there is no program to run"))?;
+        let program = request
+            .argv
+            .first()
+            .ok_or_else(|| bad("there is no program to run"))?;
         if request.argv.iter().any(|word| word.contains(&0)) {
             return Err(bad("an argument contains a NUL"));
         }
@@ -60,7 +63,10 @@ impl Command {
         let path = if program.contains(&b'/') {
             None
         } else {
-            Some(env.get(&b"PATH"[..]).map_or_else(Vec::new, |path| path.to_vec()))
+            Some(
+                env.get(&b"PATH"[..])
+                    .map_or_else(Vec::new, |path| path.to_vec()),
+            )
         };
         let cwd = match &request.cwd {
             Some(cwd) => CString::new(cwd.to_vec())
@@ -105,7 +111,10 @@ impl Command {
         if name.is_empty() {
             return;
         }
-        for dir in path.split(|byte| *byte == b':').filter(|dir| !dir.is_empty()) {
+        for dir in path
+            .split(|byte| *byte == b':')
+            .filter(|dir| !dir.is_empty())
+        {
             match attempt(candidate(room, dir, name)) {
                 Next::Continue => {}
                 Next::Stop => return,
@@ -194,7 +203,10 @@ impl Strings {
 
     /// The first string without its NUL.
     fn first(&self) -> &[u8] {
-        self.bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+        self.bytes
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or_default()
     }
 }
 

@@ -83,7 +83,12 @@ impl Found {
 
 /// A refused request; no system call was involved.
 pub(crate) fn refused(kind: FailureKind, message: String) -> Failure {
-    Failure { kind, errno: None, stage: Stage::Request.name().to_owned(), message }
+    Failure {
+        kind,
+        errno: None,
+        stage: Stage::Request.name().to_owned(),
+        message,
+    }
 }
 
 /// A failed step before or in the child, up to execve.
@@ -101,7 +106,12 @@ pub(crate) fn step(stage: Stage, errno: Errno, what: &str) -> Failure {
         Stage::Cwd => format!("cannot enter the working directory {what}: {reason}"),
         _ => format!("cannot start {what}: {}: {reason}", stage.name()),
     };
-    Failure { kind, errno: Some(errno.raw_os_error()), stage: stage.name().to_owned(), message }
+    Failure {
+        kind,
+        errno: Some(errno.raw_os_error()),
+        stage: stage.name().to_owned(),
+        message,
+    }
 }
 
 /// A failed execve, after the search in `path` (`None` if the program was given with a slash).
@@ -119,33 +129,44 @@ pub(crate) fn exec(errno: Errno, found: Found, program: &str, path: Option<&str>
                 None => format!("{program} was not found: {reason}"),
             },
         ),
-        (Errno::ACCESS, Found::Directory) => {
-            (FailureKind::NotExecutable, format!("{program} is a directory"))
-        }
-        (Errno::ACCESS | Errno::PERM, _) => {
-            (FailureKind::PermissionDenied, format!("{program} may not be executed: {reason}"))
-        }
+        (Errno::ACCESS, Found::Directory) => (
+            FailureKind::NotExecutable,
+            format!("{program} is a directory"),
+        ),
+        (Errno::ACCESS | Errno::PERM, _) => (
+            FailureKind::PermissionDenied,
+            format!("{program} may not be executed: {reason}"),
+        ),
         (Errno::NOEXEC, _) => (
             FailureKind::NotExecutable,
-            format!("{program} is no program: neither a known binary nor a script that begins with #!"),
+            format!(
+                "{program} is no program: neither a known binary nor a script that begins with #!"
+            ),
         ),
-        (Errno::LIBBAD, _) => {
-            (FailureKind::NotExecutable, format!("the interpreter of {program} is no program"))
-        }
+        (Errno::LIBBAD, _) => (
+            FailureKind::NotExecutable,
+            format!("the interpreter of {program} is no program"),
+        ),
         (Errno::TOOBIG, _) => (
             FailureKind::TooLarge,
             format!("arguments and environment of {program} exceed the kernel's limit: {reason}"),
         ),
-        (Errno::NAMETOOLONG | Errno::LOOP | Errno::INVAL, _) => {
-            (FailureKind::BadArgs, format!("{program} cannot be executed: {reason}"))
-        }
-        (Errno::NOMEM, _) => {
-            (FailureKind::OutOfMemory, format!("no memory to execute {program}"))
-        }
-        (Errno::AGAIN | Errno::MFILE | Errno::NFILE, _) => {
-            (FailureKind::ResourceLimit, format!("{program} cannot be executed: {reason}"))
-        }
-        _ => (FailureKind::Other, format!("{program} cannot be executed: {reason}")),
+        (Errno::NAMETOOLONG | Errno::LOOP | Errno::INVAL, _) => (
+            FailureKind::BadArgs,
+            format!("{program} cannot be executed: {reason}"),
+        ),
+        (Errno::NOMEM, _) => (
+            FailureKind::OutOfMemory,
+            format!("no memory to execute {program}"),
+        ),
+        (Errno::AGAIN | Errno::MFILE | Errno::NFILE, _) => (
+            FailureKind::ResourceLimit,
+            format!("{program} cannot be executed: {reason}"),
+        ),
+        _ => (
+            FailureKind::Other,
+            format!("{program} cannot be executed: {reason}"),
+        ),
     };
     Failure {
         kind,

@@ -37,10 +37,20 @@ fn message() -> [u8; 32] {
 /// Brings the loopback interface up; the kernel then gives it 127.0.0.1 itself. A kernel without
 /// networking has none, which is not an error.
 pub(crate) fn up() {
-    let done = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
-        .and_then(|socket| {
-            sendto(&socket, &message(), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))
-        });
+    let done = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .and_then(|socket| {
+        sendto(
+            &socket,
+            &message(),
+            SendFlags::empty(),
+            &SocketAddrNetlink::new(0, 0),
+        )
+    });
     if let Err(error) = done {
         trace!("loopback stays down: {error}");
     }

@@ -58,8 +58,6 @@ mod stdin;
 
 use std::time::Duration;
 
-use rustix::process::getpid;
-
 /// How long the port may take to appear after the kernel started us. The host has a deadline of
 /// its own for the whole boot; this one only turns a silent guest into one that says why.
 const PORT_DEADLINE: Duration = Duration::from_secs(30);
@@ -67,13 +65,18 @@ const PORT_DEADLINE: Duration = Duration::from_secs(30);
 /// Entry point. The runtime of `std` is left out because it aborts, before anything of ours runs,
 /// when neither `/dev/console` nor `/dev/null` exists yet.
 #[cfg(not(test))]
-#[allow(unsafe_code, reason = "the C start-up code calls `main` by its unmangled name")]
+#[allow(
+    unsafe_code,
+    reason = "the C start-up code calls `main` by its unmangled name"
+)]
 // SAFETY: nothing else in this binary is named `main`, and the signature is the one that the C
 // start-up code calls; the arguments are not used.
 #[unsafe(no_mangle)]
 extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
-    if !getpid().is_init() {
-        console::say(format_args!("this program is PID 1 of a forebay guest, nothing else"));
+    if !rustix::process::getpid().is_init() {
+        console::say(format_args!(
+            "this program is PID 1 of a forebay guest, nothing else"
+        ));
         return 2;
     }
     console::power_off_on_panic();
@@ -85,9 +88,9 @@ extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> lib
 fn run() -> String {
     let clock = boot::Clock::at_entry();
     signals::block_all();
-    let mut early = boot::first_mounts();
+    let problems = boot::first_mounts();
     console::attach();
-    for problem in early.drain(..) {
+    for problem in problems {
         console::say(format_args!("{problem}"));
     }
     let switches = cmdline::Switches::read();

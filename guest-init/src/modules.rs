@@ -30,7 +30,9 @@ pub(crate) fn load_listed() {
 }
 
 fn listed(list: &str) -> impl Iterator<Item = &str> {
-    list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+    list.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 fn flags(path: &str) -> i32 {

@@ -3,7 +3,10 @@ use super::{COMPRESSED, flags, listed};
 #[test]
 fn comments_and_empty_lines_are_skipped_and_order_is_kept() {
     let text = "# drivers\n/lib/b.ko\n\n  /lib/a.ko.xz \n";
-    assert_eq!(listed(text).collect::<Vec<_>>(), ["/lib/b.ko", "/lib/a.ko.xz"]);
+    assert_eq!(
+        listed(text).collect::<Vec<_>>(),
+        ["/lib/b.ko", "/lib/a.ko.xz"]
+    );
 }
 
 #[test]

@@ -47,7 +47,10 @@ pub(crate) enum Then {
 impl Output {
     /// A stream that reads from `pipe`, which must not block.
     pub(crate) fn new(pipe: OwnedFd) -> Self {
-        Self { pipe: Some(pipe), owed: Owed::Everything }
+        Self {
+            pipe: Some(pipe),
+            owed: Owed::Everything,
+        }
     }
 
     /// Whether everything was read.
@@ -55,19 +58,18 @@ impl Output {
         self.pipe.is_none()
     }
 
-    /// For epoll.
-    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.pipe.as_ref().map(AsFd::as_fd)
-    }
-
     /// Reads once into `room`. Returns the bytes read and what the stream can do next.
     pub(crate) fn read(&mut self, room: &mut [u8]) -> (usize, Then) {
-        let Some(pipe) = &self.pipe else { return (0, Then::Ended(None)) };
+        let Some(pipe) = &self.pipe else {
+            return (0, Then::Ended(None));
+        };
         let asked = match self.owed {
             Owed::Everything => room.len(),
             Owed::Rest { bytes, .. } => room.len().min(bytes),
         };
-        let Some(room) = room.get_mut(..asked) else { return (0, Then::Readable) };
+        let Some(room) = room.get_mut(..asked) else {
+            return (0, Then::Readable);
+        };
         let got = match read(pipe, room) {
             Ok(got) => got,
             Err(Errno::INTR) => return (0, Then::Readable),
@@ -86,7 +88,11 @@ impl Output {
             Owed::Everything => Then::Readable,
             Owed::Rest { bytes, .. } => {
                 *bytes = bytes.saturating_sub(got);
-                if *bytes == 0 { self.end() } else { Then::Readable }
+                if *bytes == 0 {
+                    self.end()
+                } else {
+                    Then::Readable
+                }
             }
         };
         (got, then)
@@ -94,16 +100,28 @@ impl Output {
 
     /// The leader has exited: from now on the stream owes what its pipe holds.
     pub(crate) fn leader_exited(&mut self) -> Then {
-        let Some(pipe) = &self.pipe else { return Then::Ended(None) };
+        let Some(pipe) = &self.pipe else {
+            return Then::Ended(None);
+        };
         let mut fds = [PollFd::new(pipe, PollFlags::IN)];
-        let writers = match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        let writers = match poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        ) {
             Ok(_) => !fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP)),
             Err(_) => true,
         };
         let held = ioctl_fionread(pipe).unwrap_or(0);
         let bytes = usize::try_from(held).unwrap_or(usize::MAX);
         self.owed = Owed::Rest { bytes, writers };
-        if bytes == 0 { self.end() } else { Then::Readable }
+        if bytes == 0 {
+            self.end()
+        } else {
+            Then::Readable
+        }
     }
 
     /// Gives the pipe up unread: the execution's connection is gone or its program never ran.
@@ -113,7 +131,10 @@ impl Output {
 
     fn end(&mut self) -> Then {
         let pipe = self.pipe.take();
-        let writers = matches!(self.owed, Owed::Rest { writers: true, .. } | Owed::Everything);
+        let writers = matches!(
+            self.owed,
+            Owed::Rest { writers: true, .. } | Owed::Everything
+        );
         Then::Ended(pipe.filter(|_| writers))
     }
 }
@@ -132,12 +153,19 @@ const DISCARD: usize = 64 * 1024;
 
 impl Lingering {
     pub(crate) fn new() -> Self {
-        Self { pipes: VecDeque::new(), next: 0 }
+        Self {
+            pipes: VecDeque::new(),
+            next: 0,
+        }
     }
 
     /// Takes a pipe over; returns its number, and the pipe that had to make room.
     pub(crate) fn add(&mut self, pipe: OwnedFd) -> (u64, Option<OwnedFd>) {
-        let oldest = if self.pipes.len() >= LINGERING_MAX { self.pipes.pop_front() } else { None };
+        let oldest = if self.pipes.len() >= LINGERING_MAX {
+            self.pipes.pop_front()
+        } else {
+            None
+        };
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         self.pipes.push_back((number, pipe));
@@ -146,7 +174,14 @@ impl Lingering {
 
     /// The pipe with this number.
     pub(crate) fn get(&self, number: u64) -> Option<BorrowedFd<'_>> {
-        self.position(number).and_then(|at| self.pipes.get(at)).map(|(_, pipe)| pipe.as_fd())
+        self.position(number)
+            .and_then(|at| self.pipes.get(at))
+            .map(|(_, pipe)| pipe.as_fd())
+    }
+
+    /// Closes the pipe with this number.
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.pipes.retain(|(own, _)| *own != number);
     }
 
     /// Throws away some of what a pipe holds; returns it when its last writer has closed.

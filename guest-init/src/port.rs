@@ -87,29 +87,43 @@ pub(crate) fn wait_and_open(deadline: Duration) -> Result<OwnedFd, PortError> {
 }
 
 fn open(path: &str) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(
+        path,
+        OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 /// The node of the port with our name.
 fn node() -> Option<String> {
-    names().find(|(_, name)| name == NAME).map(|(port, _)| format!("/dev/{port}"))
+    names()
+        .find(|(_, name)| name == NAME)
+        .map(|(port, _)| format!("/dev/{port}"))
 }
 
 /// Every named port: kernel name and given name.
 fn names() -> impl Iterator<Item = (String, String)> {
-    fs::read_dir(CLASS).into_iter().flatten().flatten().filter_map(|entry| {
-        let name = fs::read_to_string(entry.path().join("name")).ok()?;
-        let port = entry.file_name().into_string().ok()?;
-        Some((port, name.trim_end().to_owned()))
-    })
+    fs::read_dir(CLASS)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = fs::read_to_string(entry.path().join("name")).ok()?;
+            let port = entry.file_name().into_string().ok()?;
+            Some((port, name.trim_end().to_owned()))
+        })
 }
 
 /// The kernel's announcements of changed devices; naming a port is one.
 fn announcements() -> Result<OwnedFd, Errno> {
     const KERNEL: u32 = 1;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket =
-        socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(KOBJECT_UEVENT))?;
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::DGRAM,
+        flags,
+        Some(KOBJECT_UEVENT),
+    )?;
     bind(&socket, &SocketAddrNetlink::new(0, KERNEL))?;
     Ok(socket)
 }
@@ -117,8 +131,10 @@ fn announcements() -> Result<OwnedFd, Errno> {
 /// Sleeps until an announcement or the time limit, and takes what was announced.
 fn wait(announcements: Option<&OwnedFd>, limit: Duration) {
     let limit = Timespec::try_from(limit).ok();
-    let mut fds: Vec<PollFd<'_>> =
-        announcements.iter().map(|socket| PollFd::new(*socket, PollFlags::IN)).collect();
+    let mut fds: Vec<PollFd<'_>> = announcements
+        .iter()
+        .map(|socket| PollFd::new(*socket, PollFlags::IN))
+        .collect();
     // An interrupted or failed wait is an early look, which harms nothing.
     let _ = poll(&mut fds, limit.as_ref());
     if let Some(socket) = announcements {

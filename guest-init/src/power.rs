@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 
 use rustix::system::{RebootCommand, reboot};
 
-use crate::console::{die, say};
-
 /// How the agent's loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
@@ -62,7 +60,12 @@ pub(crate) struct Shutdown {
 impl Shutdown {
     /// Begins: the next [`advance`](Self::advance) says to terminate.
     pub(crate) fn new(end: End, grace: Duration, now: Instant) -> Self {
-        Self { end, grace, stage: Stage::Asked, deadline: now }
+        Self {
+            end,
+            grace,
+            stage: Stage::Asked,
+            deadline: now,
+        }
     }
 
     /// When to call [`advance`](Self::advance) at the latest.
@@ -92,7 +95,9 @@ impl Shutdown {
     fn enter(&mut self, stage: Stage, wait: Duration, now: Instant, step: Step) -> Step {
         self.stage = stage;
         // A grace too long for the clock is one that does not end by itself; an hour is as good.
-        self.deadline = now.checked_add(wait).unwrap_or(now + Duration::from_secs(3600));
+        self.deadline = now
+            .checked_add(wait)
+            .unwrap_or(now + Duration::from_secs(3600));
         step
     }
 }
@@ -105,10 +110,7 @@ pub(crate) fn finish(end: End) -> String {
     };
     rustix::fs::sync();
     match reboot(command) {
-        Ok(()) => {
-            say(format_args!("the kernel did not act on {end:?}"));
-            die(format_args!("nothing is left to do"))
-        }
+        Ok(()) => format!("the kernel did not act on {end:?}"),
         Err(error) => format!("the kernel refused {end:?}: {error}"),
     }
 }

@@ -10,7 +10,10 @@ fn everything_that_ends_on_sigterm_is_never_killed() {
     let mut shutdown = Shutdown::new(End::PowerOff, GRACE, now);
     assert_eq!(shutdown.advance(false, false, now), Step::Terminate);
     assert_eq!(shutdown.advance(false, false, now), Step::Wait);
-    assert_eq!(shutdown.advance(true, true, now), Step::Finish(End::PowerOff));
+    assert_eq!(
+        shutdown.advance(true, true, now),
+        Step::Finish(End::PowerOff)
+    );
 }
 
 #[test]
@@ -22,7 +25,10 @@ fn what_outlives_the_grace_is_killed_once() {
     let late = now + GRACE;
     assert_eq!(shutdown.advance(false, false, late), Step::Kill);
     assert_eq!(shutdown.advance(false, false, late), Step::Wait);
-    assert_eq!(shutdown.advance(true, true, late), Step::Finish(End::Reboot));
+    assert_eq!(
+        shutdown.advance(true, true, late),
+        Step::Finish(End::Reboot)
+    );
 }
 
 #[test]
@@ -31,8 +37,14 @@ fn a_process_stuck_in_the_kernel_does_not_stop_the_end() {
     let mut shutdown = Shutdown::new(End::PowerOff, Duration::ZERO, now);
     assert_eq!(shutdown.advance(false, false, now), Step::Terminate);
     assert_eq!(shutdown.advance(false, false, now), Step::Kill);
-    assert_eq!(shutdown.advance(false, false, shutdown.deadline()), Step::Wait);
-    assert_eq!(shutdown.advance(false, false, shutdown.deadline()), Step::Finish(End::PowerOff));
+    assert_eq!(
+        shutdown.advance(false, false, shutdown.deadline()),
+        Step::Wait
+    );
+    assert_eq!(
+        shutdown.advance(false, false, shutdown.deadline()),
+        Step::Finish(End::PowerOff)
+    );
 }
 
 #[test]
@@ -44,5 +56,8 @@ fn the_last_output_has_a_bounded_time_to_leave() {
     assert_eq!(shutdown.advance(true, false, now), Step::Wait);
     let late = shutdown.deadline();
     assert!(late < now + GRACE);
-    assert_eq!(shutdown.advance(true, false, late), Step::Finish(End::PowerOff));
+    assert_eq!(
+        shutdown.advance(true, false, late),
+        Step::Finish(End::PowerOff)
+    );
 }

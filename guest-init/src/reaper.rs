@@ -4,7 +4,10 @@
 //! child of PID 1 is an orphan that it adopted. Orphans are first looked at without being
 //! collected, so that a leader found that way keeps its status for its execution: the exit code
 //! of a command can be taken by nobody but [`reap`].
-#![allow(unsafe_code, reason = "rustix does not say which child a waitid of all children found")]
+#![allow(
+    unsafe_code,
+    reason = "rustix does not say which child a waitid of all children found"
+)]
 
 use std::io;
 use std::mem::MaybeUninit;

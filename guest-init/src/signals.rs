@@ -2,7 +2,7 @@
 //!
 //! The agent blocks every signal and handles none: it reads the few that concern it from a
 //! signalfd, and a broken pipe is an error of the write. So every disposition stays the default,
-//! and a child has nothing to reset but its mask.
+//! and a child has nothing to reset but its mask, and SIGPIPE where std's start-up ignored it.
 #![allow(
     unsafe_code,
     reason = "rustix has no signalfd, no signal mask and no pidfd_send_signal with flags"
@@ -60,6 +60,12 @@ pub(crate) fn block_all() {
         Set(set.assume_init())
     };
     set.apply();
+}
+
+/// Gives SIGPIPE its default disposition. Safe between clone and exec.
+pub(crate) fn reset_broken_pipe() {
+    // SAFETY: SIG_DFL runs no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
 /// Signals of PID 1 as a stream of numbers.
@@ -125,7 +131,11 @@ pub(crate) fn send(pidfd: BorrowedFd<'_>, signal: u32, reach: Reach) -> io::Resu
             flags,
         )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Sends `signal` to the process group `group`. The caller makes sure that the number still names
@@ -134,7 +144,20 @@ pub(crate) fn send_group(group: i32, signal: u32) -> io::Result<()> {
     let signal = i32::try_from(signal).unwrap_or(-1);
     // SAFETY: no memory is passed.
     let done = unsafe { libc::killpg(group, signal) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Sends `signal` to every process but the caller, which must be PID 1: for anybody else "every
+/// process" is a larger world than it owns.
+pub(crate) fn send_everyone(signal: i32) {
+    if rustix::process::getpid().is_init() {
+        // SAFETY: no memory is passed.
+        unsafe { libc::kill(-1, signal) };
+    }
 }
 
 fn owned(fd: RawFd) -> io::Result<OwnedFd> {

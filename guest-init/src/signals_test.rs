@@ -22,5 +22,8 @@ fn a_real_time_signal_can_be_sent() {
     let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
     send(pidfd.as_fd(), 34, Reach::Process).unwrap();
     let status = child.wait().unwrap();
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(34));
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(34)
+    );
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  agent                                   child (copy of the agent, nothing shared)
 //!    pipes, strings, leaf
-//!    clone3(CLONE_PIDFD | CLONE_INTO_CGROUP) ──► setsid · streams to 0, 1, 2 · rest close-on-exec
+//!    clone3(CLONE_PIDFD | CLONE_INTO_CGROUP) ──► setsid · streams to 0, 1, 2 · close the rest
 //!    returns at once                             open-file limit · umask · mask · chdir · execve
 //!    status pipe ◄── closes when execve succeeds, or carries {stage, errno, found}
 //! ```
@@ -62,7 +62,11 @@ pub(crate) enum Progress {
     /// The program runs, or the child was killed on its way; its end will tell.
     Started,
     /// A step failed; the child ends by itself.
-    Failed { stage: Stage, errno: Errno, found: Found },
+    Failed {
+        stage: Stage,
+        errno: Errno,
+        found: Found,
+    },
 }
 
 /// Open files that the agent allows itself: six for each execution and some for pipes that
@@ -84,8 +88,7 @@ impl Spawner {
         if raise(AGENT_OPEN_FILES).is_err() {
             let _ = raise(open_files.maximum.unwrap_or(AGENT_OPEN_FILES));
         }
-        let null =
-            rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { null, open_files })
     }
 
@@ -97,11 +100,14 @@ impl Spawner {
         leaf: Option<BorrowedFd<'_>>,
     ) -> Result<Child, Failure> {
         let program = || command.shown_program();
-        let pipes = Pipes::new(stdin)
-            .map_err(|errno| failure::step(Stage::Pipe, errno, &program()))?;
+        let pipes =
+            Pipes::new(stdin).map_err(|errno| failure::step(Stage::Pipe, errno, &program()))?;
         let start = Start {
             command,
-            stdin: pipes.stdin.as_ref().map_or(self.null.as_fd(), |pipe| pipe.child.as_fd()),
+            stdin: pipes
+                .stdin
+                .as_ref()
+                .map_or(self.null.as_fd(), |pipe| pipe.child.as_fd()),
             stdout: pipes.stdout.child.as_fd(),
             stderr: pipes.stderr.child.as_fd(),
             status: pipes.status.child.as_fd(),
@@ -167,7 +173,12 @@ impl Pipes {
                 Some(Pipe { child, agent })
             }
         };
-        Ok(Self { stdin, stdout: from_child()?, stderr: from_child()?, status: from_child()? })
+        Ok(Self {
+            stdin,
+            stdout: from_child()?,
+            stderr: from_child()?,
+            status: from_child()?,
+        })
     }
 }
 
@@ -197,7 +208,11 @@ fn clone_into(leaf: Option<BorrowedFd<'_>>, start: &Start<'_>) -> Result<(Pid, O
     // stack is shared, so the child runs on a copy of everything, and it only makes system calls
     // until execve or exit: no lock that another thread held at this moment is taken.
     let pid = unsafe {
-        libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>())
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw mut args,
+            size_of::<libc::clone_args>(),
+        )
     };
     if pid < 0 {
         let error = io::Error::last_os_error();
@@ -227,21 +242,11 @@ fn prepare_and_exec(start: &Start<'_>) -> (Stage, Errno, Found) {
         rustix::stdio::dup2_stdin(start.stdin).map_err(|errno| (Stage::Streams, errno))?;
         rustix::stdio::dup2_stdout(start.stdout).map_err(|errno| (Stage::Streams, errno))?;
         rustix::stdio::dup2_stderr(start.stderr).map_err(|errno| (Stage::Streams, errno))?;
-        // Every descriptor of the agent is close-on-exec already; this catches one that is not.
-        // Marking instead of closing keeps the status pipe until execve. A kernel without the
-        // call loses the second net only.
-        // SAFETY: passes numbers only and closes nothing now.
-        unsafe {
-            libc::syscall(
-                libc::SYS_close_range,
-                3 as libc::c_uint,
-                libc::c_uint::MAX,
-                libc::CLOSE_RANGE_CLOEXEC,
-            )
-        };
+        close_inherited(start.status);
         rustix::process::setrlimit(Resource::Nofile, *start.open_files)
             .map_err(|errno| (Stage::OpenFiles, errno))?;
         rustix::process::umask(Mode::WGRP | Mode::WOTH);
+        signals::reset_broken_pipe();
         rustix::process::chdir(start.command.cwd()).map_err(|errno| (Stage::Cwd, errno))?;
         start.mask.apply();
         Ok(())
@@ -251,6 +256,24 @@ fn prepare_and_exec(start: &Start<'_>) -> (Stage, Errno, Found) {
         Ok(()) => {
             let (errno, found) = exec(start.command);
             (Stage::Exec, errno, found)
+        }
+    }
+}
+
+/// Closes every descriptor from 3 on but the status pipe. All of them are close-on-exec; closing
+/// them now matters because the steps that follow can take for ever (a working directory on a file
+/// system that does not answer), and a copy of another command's stdin kept that long would keep
+/// its end from arriving.
+fn close_inherited(status: BorrowedFd<'_>) {
+    let status = status.as_raw_fd().unsigned_abs();
+    for (first, last) in [
+        (3, status.saturating_sub(1)),
+        (status.saturating_add(1), u32::MAX),
+    ] {
+        if first <= last {
+            // SAFETY: this process uses none of these descriptors again: what it still needs are
+            // 0 to 2 and the status pipe. A kernel without the call leaves the closing to execve.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }
 }

@@ -35,7 +35,11 @@ pub(crate) enum Fed {
 impl Stdin {
     /// A stdin that writes to `pipe`, which must not block.
     pub(crate) fn new(pipe: OwnedFd) -> Self {
-        Self { pipe, ending: false, watched: false }
+        Self {
+            pipe,
+            ending: false,
+            watched: false,
+        }
     }
 
     /// For epoll.
@@ -51,7 +55,9 @@ impl Stdin {
     /// Writes pending bytes until there are none or the pipe is full.
     pub(crate) fn feed(&mut self, conn: &mut Conn, id: ExecId) -> Fed {
         loop {
-            let Some((first, second)) = conn.stdin_pending(id) else { return Fed::Over };
+            let Some((first, second)) = conn.stdin_pending(id) else {
+                return Fed::Over;
+            };
             if first.is_empty() && second.is_empty() {
                 return if self.ending { Fed::Over } else { Fed::Dry };
             }
@@ -71,7 +77,14 @@ impl Stdin {
 fn broken(errno: Errno) -> StdinError {
     let message = match errno {
         Errno::PIPE => "the command has closed its stdin or has ended".to_owned(),
-        other => format!("the command's stdin cannot be written: {}", failure::describe(other)),
+        other => format!(
+            "the command's stdin cannot be written: {}",
+            failure::describe(other)
+        ),
     };
-    StdinError { errno: errno.raw_os_error(), name: failure::name(errno), message }
+    StdinError {
+        errno: errno.raw_os_error(),
+        name: failure::name(errno),
+        message,
+    }
 }

@@ -100,17 +100,25 @@ impl Cache {
     }
 
     /// An empty directory beside the entries of a kind, for a build that takes several steps. The
-    /// caller removes or renames it; what a killed build left is removed by the next one with the
-    /// same key and process id.
+    /// caller removes or renames it. What builds of the same key left behind when they were killed
+    /// is removed first.
     ///
     /// # Errors
     /// [`Error::File`].
     pub fn scratch(&self, kind: &str, key: &str) -> Result<PathBuf> {
-        let path = self
-            .root
-            .join(kind)
-            .join(format!(".{key}.{}", std::process::id()));
-        remove_tree(&path)?;
+        let directory = self.root.join(kind);
+        let prefix = format!(".{key}.");
+        let own = std::process::id();
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let builder = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(&prefix)?.parse::<u32>().ok());
+            if builder.is_some_and(|pid| pid == own || !is_running(pid)) {
+                remove_tree(&entry.path())?;
+            }
+        }
+        let path = directory.join(format!("{prefix}{own}"));
         fs::create_dir_all(&path).map_err(Error::file("create", &path))?;
         Ok(path)
     }
@@ -145,6 +153,10 @@ impl Cache {
 #[must_use = "dropping it releases the lock"]
 pub struct CacheLock {
     _file: File,
+}
+
+fn is_running(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 /// Removes a directory and all in it; it is no error if there is none.

@@ -63,3 +63,19 @@ fn a_lock_is_held_until_it_is_dropped() {
     drop(held);
     assert!(attempt().is_ok());
 }
+
+#[test]
+fn what_killed_builds_left_is_removed_and_what_others_build_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    let kind = dir.path().join("build");
+    // Process ids end far below this one; 1 is always running.
+    let (dead, alive, other) = (".k.4294967294", ".k.1", ".other.4294967294");
+    for name in [dead, alive, other] {
+        fs::create_dir_all(kind.join(name)).unwrap();
+    }
+    cache.scratch("build", "k").unwrap();
+    assert!(!kind.join(dead).exists());
+    assert!(kind.join(alive).exists());
+    assert!(kind.join(other).exists());
+}

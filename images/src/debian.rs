@@ -60,21 +60,11 @@ impl Package {
         )
     }
 
-    /// The unpacked package: a directory in the cache that holds the files as they would lie below
-    /// `/`. Fetched and unpacked if it is not there.
+    /// Fetches the package and unpacks it into a directory, as its files would lie below `/`. The
+    /// package file itself is not kept.
     ///
     /// # Errors
     /// [`Error::Command`] or [`Error::Start`] if `apt-get` or `dpkg-deb` fail, [`Error::File`].
-    pub fn unpacked(&self, cache: &Cache) -> Result<PathBuf> {
-        let key = format!("{}_{}", self.name, self.version);
-        cache.get_or_publish("packages", &key, |target| self.unpack_into(cache, target))
-    }
-
-    /// Fetches the package and unpacks it into a directory of the caller's; nothing of it stays in
-    /// the cache.
-    ///
-    /// # Errors
-    /// As [`unpacked`](Self::unpacked).
     pub fn unpack_into(&self, cache: &Cache, target: &Path) -> Result<()> {
         let scratch = cache.scratch("downloads", &self.name)?;
         let unpacked = self.download(&scratch).and_then(|archive| {

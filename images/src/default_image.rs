@@ -40,7 +40,7 @@ const HOSTS: &str = "\
 /// the cache.
 ///
 /// # Errors
-/// As [`Package::unpacked`].
+/// As [`Package::newest`] and [`Package::unpack_into`].
 pub fn busybox(cache: &Cache, progress: &dyn Progress) -> Result<PathBuf> {
     // Debian's plain `busybox` package has the same path and is dynamic, so the installed file
     // alone says nothing.

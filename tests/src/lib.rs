@@ -1,1 +1,40 @@
-//! See the workspace README.
+//! What tests, demo and benchmarks on real VMs have in common.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), forebay::ExecError> {
+//! use forebay_tests::{TestVm, Within, CEILING};
+//!
+//! let vm = TestVm::boot().await;
+//! let out = vm.shell("echo hello").within(CEILING).await?;
+//! assert_eq!(out.stdout(), b"hello\n");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | owns |
+//! |---|---|
+//! | `vm` | booting a guest from the test image; its console when a test fails |
+//! | `pace` | ceilings of waits and numbers of rounds, scaled for slow places by one factor |
+//! | `seed` | random numbers that a printed seed repeats |
+//! | `digest` | SHA-256 of streams |
+//! | `turn` | one test at a time, whatever the test runner's options |
+//! | `host_use` | what this process holds: memory, descriptors, threads, mappings |
+//!
+//! A test here fails where no VM can run; it is never skipped. `cargo xtask test` runs them where
+//! one can.
+
+#![forbid(unsafe_code)]
+
+mod digest;
+mod host_use;
+mod pace;
+mod seed;
+mod turn;
+mod vm;
+
+pub use digest::{Sha256, sha256};
+pub use host_use::{HostUse, guest_mappings, resident_beyond_guests};
+pub use pace::{CEILING, Within, rounds, scaled};
+pub use seed::Seed;
+pub use turn::{Turn, turn};
+pub use vm::{HELPER, TestVm, builder, helper_layer, image};

@@ -1,44 +1,84 @@
-//! Who stands behind the agent port, as the machine knows it.
+//! The host's end of the agent port: who may stand there, and what the machine tells them.
 //!
-//! The device asks a [`Gate`]; the machine has a few more things to say: the VM is over, a deadline
-//! has come. Both together are an [`AgentSide`]. The executions' hub is one; [`NoAgent`] is the one
-//! for a machine that is only booted.
+//! The device asks a [`Gate`]; the machine has a few more things to say: the VM is over, some time
+//! has passed. Both together are an [`AgentSide`]. A [`Vm`](crate::Vm) puts the executions' hub
+//! there ([`HubSide`](crate::hub_side::HubSide)); a machine that is only booted has [`NoAgent`], or a
+//! gate of the caller's ([`GateAlone`]).
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use forebay_virtio_console::{Closed, Gate, HEADER_LEN, Outgoing, Verdict};
+use forebay_exec::Link;
+use forebay_virtio_console::{Closed, Console, Gate, HEADER_LEN, Outgoing, Verdict};
 
 use crate::boot_report::{BootClock, Moment};
+use crate::deadline::{Deadline, Deadlines};
 use crate::stop::StopReason;
 
 /// The host's end of the agent port.
 ///
 /// All calls come from the VM's threads and must not block.
-pub trait AgentSide: Gate {
+pub(crate) trait AgentSide: Gate {
     /// The VM is over: its vCPUs have stopped and all they sent has been judged. Called once, before
     /// any waiter for the VM's end learns of it.
     fn vm_stopped(&self, reason: &StopReason);
 
-    /// The time asked for has passed; the answer is the time to the next call, `None` for never.
-    /// Called first when the guest opens its port.
+    /// The time asked for has passed. Called first soon after the guest opened its port.
     fn tick(&self) -> Tick {
-        Tick::default()
+        Tick::Never
+    }
+
+    /// Whether the agent takes commands. Asked when the boot deadline is over.
+    fn is_ready(&self) -> bool {
+        false
     }
 }
 
 /// What an [`AgentSide`] wants of the machine.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tick {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tick {
     /// Call [`AgentSide::tick`] again after this.
-    pub again: Option<Duration>,
+    Again(Duration),
+    /// The same, but the agent is silent: see whether the guest has halted for good.
+    Silent(Duration),
     /// The agent is lost, for this reason: end the VM.
-    pub lost: Option<String>,
+    Lost(String),
+    /// Do not call again.
+    Never,
+}
+
+/// Lets what an [`AgentSide`] has for the guest out. Keeps the device's memory, not the VM's
+/// threads: drop it with the machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Transmitter {
+    console: Arc<Console>,
+}
+
+impl Transmitter {
+    pub(crate) fn new(console: Arc<Console>) -> Self {
+        Self { console }
+    }
+
+    /// There is something: pull it, as far as the guest has room. Callable from any thread with no
+    /// lock of the agent side held. From within a call of the gate it does nothing: the device's
+    /// locks are held then, and it looks for answers by itself when that call is over.
+    pub(crate) fn transmit(&self) {
+        if !IN_GATE.get() {
+            self.console.transmit();
+        }
+    }
+}
+
+impl Link for Transmitter {
+    fn transmit(&self) {
+        Self::transmit(self);
+    }
 }
 
 /// Nobody: frames from the guest are thrown away, and none are sent.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoAgent;
+pub(crate) struct NoAgent;
 
 impl Gate for NoAgent {
     fn judge(&self, _head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
@@ -62,31 +102,93 @@ impl AgentSide for NoAgent {
     fn vm_stopped(&self, _reason: &StopReason) {}
 }
 
-/// Passes everything on and notes when the port was first opened.
-pub(crate) struct TimedGate {
-    pub(crate) inner: Arc<dyn AgentSide>,
-    pub(crate) clock: Arc<BootClock>,
-}
+/// A gate that needs to know nothing else.
+pub(crate) struct GateAlone(pub(crate) Arc<dyn Gate>);
 
-impl Gate for TimedGate {
+impl Gate for GateAlone {
     fn judge(&self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
-        self.inner.judge(head, rest)
+        self.0.judge(head, rest)
     }
 
     fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {
-        self.inner.deliver(payload)
+        self.0.deliver(payload)
     }
 
     fn next_to_guest(&self) -> Option<Outgoing> {
-        self.inner.next_to_guest()
+        self.0.next_to_guest()
+    }
+
+    fn opened(&self) {
+        self.0.opened();
+    }
+
+    fn closed(&self, why: Closed) {
+        self.0.closed(why);
+    }
+}
+
+impl AgentSide for GateAlone {
+    fn vm_stopped(&self, _reason: &StopReason) {}
+}
+
+thread_local! {
+    /// This thread is inside a call of the gate, with locks of the device held.
+    static IN_GATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Passes everything on, marks the thread meanwhile, and notes when the port was first opened.
+pub(crate) struct Threshold {
+    inner: Arc<dyn AgentSide>,
+    clock: Arc<BootClock>,
+    deadlines: Arc<Deadlines>,
+}
+
+impl Threshold {
+    pub(crate) fn new(
+        inner: Arc<dyn AgentSide>,
+        clock: Arc<BootClock>,
+        deadlines: Arc<Deadlines>,
+    ) -> Self {
+        Self {
+            inner,
+            clock,
+            deadlines,
+        }
+    }
+
+    fn inside<T>(&self, call: impl FnOnce(&dyn AgentSide) -> T) -> T {
+        IN_GATE.set(true);
+        // A panic leaves the mark on a thread that ends with it.
+        let outcome = call(&*self.inner);
+        IN_GATE.set(false);
+        outcome
+    }
+}
+
+impl Gate for Threshold {
+    fn judge(&self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
+        self.inside(|inner| inner.judge(head, rest))
+    }
+
+    fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {
+        self.inside(|inner| inner.deliver(payload))
+    }
+
+    fn next_to_guest(&self) -> Option<Outgoing> {
+        self.inside(|inner| inner.next_to_guest())
     }
 
     fn opened(&self) {
         self.clock.note(Moment::PortOpened);
-        self.inner.opened();
+        self.inside(|inner| inner.opened());
+        // Now there is an agent to keep an eye on. Should the timer fail, the boot deadline or the
+        // application's own patience is left.
+        if let Err(error) = self.deadlines.set(Deadline::Agent, Some(Instant::now())) {
+            tracing::warn!(%error, "no timer for the agent");
+        }
     }
 
     fn closed(&self, why: Closed) {
-        self.inner.closed(why);
+        self.inside(|inner| inner.closed(why));
     }
 }

@@ -14,6 +14,16 @@ pub(crate) struct BootClock {
     driver_found: OnceLock<Instant>,
     port_opened: OnceLock<Instant>,
     ready: OnceLock<Instant>,
+    guest: OnceLock<GuestTimes>,
+}
+
+/// The guest's own times, counted from where its kernel began to keep time. Its word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct GuestTimes {
+    /// To the first instruction of PID 1.
+    pub(crate) pid1: Option<Duration>,
+    /// To the agent's report that it is ready.
+    pub(crate) ready: Option<Duration>,
 }
 
 /// A moment after the start; each is noted once, later ones are ignored.
@@ -43,6 +53,7 @@ impl BootClock {
             driver_found: OnceLock::new(),
             port_opened: OnceLock::new(),
             ready: OnceLock::new(),
+            guest: OnceLock::new(),
         }
     }
 
@@ -61,8 +72,8 @@ impl BootClock {
         self.slot(moment).get_or_init(Instant::now);
     }
 
-    pub(crate) fn has(&self, moment: Moment) -> bool {
-        self.slot(moment).get().is_some()
+    pub(crate) fn note_guest(&self, times: GuestTimes) {
+        self.guest.get_or_init(|| times);
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -82,6 +93,8 @@ impl BootClock {
             driver_found: since_start(Moment::DriverFound),
             port_opened: since_start(Moment::PortOpened),
             ready: since_start(Moment::Ready),
+            guest_pid1: self.guest.get().and_then(|times| times.pid1),
+            guest_ready: self.guest.get().and_then(|times| times.ready),
         }
     }
 }
@@ -103,6 +116,11 @@ pub struct BootReport {
     pub port_opened: Option<Duration>,
     /// The agent takes commands.
     pub ready: Option<Duration>,
+    /// From the start of the kernel's clock to PID 1, as the guest measured it. That clock starts a
+    /// little after the first instruction.
+    pub guest_pid1: Option<Duration>,
+    /// From the start of the kernel's clock to the agent being ready, as the guest measured it.
+    pub guest_ready: Option<Duration>,
 }
 
 impl fmt::Display for BootReport {
@@ -125,6 +143,18 @@ impl fmt::Display for BootReport {
                     "{:9.2} ms  (+{:.2} ms)  {what}",
                     at.as_secs_f64() * 1e3,
                     step.as_secs_f64() * 1e3,
+                )?;
+            }
+        }
+        for (at, what) in [
+            (self.guest_pid1, "PID 1"),
+            (self.guest_ready, "agent ready"),
+        ] {
+            if let Some(at) = at {
+                writeln!(
+                    f,
+                    "{:9.2} ms  by the guest's clock: {what}",
+                    at.as_secs_f64() * 1e3
                 )?;
             }
         }

@@ -57,10 +57,6 @@ impl Bus {
         &self.power
     }
 
-    pub(crate) fn console(&self) -> &MmioTransport {
-        &self.console
-    }
-
     /// Serves `in`. Several bytes are several reads of the same port (a string instruction).
     pub(crate) fn read_port(&self, port: u16, data: &mut [u8]) {
         if let Some(offset) = serial_offset(port) {

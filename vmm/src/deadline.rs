@@ -24,10 +24,12 @@ pub(crate) enum Deadline {
     Panic,
     /// The agent side asked to be called.
     Agent,
+    /// A guest that was asked to switch itself off must have done so.
+    PowerOff,
 }
 
 impl Deadline {
-    const ALL: [Self; 3] = [Self::Boot, Self::Panic, Self::Agent];
+    const ALL: [Self; 4] = [Self::Boot, Self::Panic, Self::Agent, Self::PowerOff];
 }
 
 /// The deadlines of one VM. Set from any thread, looked at by the loop.
@@ -58,7 +60,7 @@ impl Deadlines {
                 *slot = at;
             }
         }
-        self.arm(&all)
+        self.arm(&*all)
     }
 
     /// Takes out those that are due, and sets the timer for the next. Called by the loop when the
@@ -74,7 +76,7 @@ impl Deadlines {
             }
         }
         // Setting the timer also clears its count, so nothing need be read.
-        self.arm(&all)?;
+        self.arm(&*all)?;
         Ok(due)
     }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use crate::kvm::KvmError;
 use crate::stop::StopReason;
 
-/// Why [`start`](crate::Machine::start) failed. Nothing of the VM is left behind.
+/// Why a VM could not be started. Nothing of the VM is left behind.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {

@@ -16,7 +16,7 @@ use kvm_ioctls::{Cap, Kvm, VmFd};
 use crate::error::HostError;
 
 /// The device.
-pub const DEVICE: &str = "/dev/kvm";
+pub(crate) const DEVICE: &str = "/dev/kvm";
 
 /// What is asked of KVM, with the names its documentation uses.
 const REQUIRED: [(Cap, &str); 8] = [

@@ -1,1 +1,84 @@
-//! See the workspace README.
+//! Run Linux microVMs on KVM, inside your own process.
+//!
+//! No daemon, no helper process, no global state; many VMs per process; only `/dev/kvm` is needed,
+//! not root.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`vm`](Vm) | a VM that runs commands: a machine with the executions' hub at the agent's port |
+//! | [`builder`](VmBuilder), `exec_spec` | what a VM is to be, checked before anything is created |
+//! | [`machine`](Machine), `reaper` | a VM without commands, from start to end: assembly, stop, drop |
+//! | [`agent_port`], `agent`, `hub_side` | who stands at the host's end of the agent's port |
+//! | `kvm`, [`probe()`], [`doctor`] | is there a KVM, and does it run guests |
+//! | `memory`, `layout`, `boot` | the guest's RAM and what lies in it before the first instruction |
+//! | `vcpu`, `vcpus` | virtual processors and their threads |
+//! | `bus`, `devices`, `power` | who answers the guest's accesses |
+//! | `event_loop`, `deadline` | the VM's own thread |
+//! | [`console_log`](ConsoleLog), [`stop`](StopReason), [`boot_report`](BootReport), `diagnosis` | what happened |
+//!
+//! # Threads
+//! Each VM has one thread per vCPU and one event loop. They block all signals, and a panic in one of
+//! them ends that VM, never the process. vCPUs are interrupted by a real-time signal (`SIGRTMIN + 6`)
+//! that is sent to one thread only and is open only while that thread is inside the guest: the
+//! program's signal handlers are not touched, and the number stays free for its own use.
+//!
+//! # In a program that forks
+//! All descriptors are close-on-exec. Guest memory is not inherited by a child and not part of a
+//! core dump.
+
+mod agent;
+mod boot;
+mod boot_report;
+mod builder;
+mod bus;
+mod console_log;
+mod deadline;
+mod devices;
+mod diagnosis;
+pub mod doctor;
+mod error;
+mod event_loop;
+mod exec_spec;
+mod hub_side;
+mod inspect;
+mod kvm;
+mod layout;
+mod machine;
+mod memory;
+mod power;
+mod probe;
+mod reaper;
+mod stop;
+mod threads;
+mod vcpu;
+mod vcpus;
+mod vm;
+
+pub use boot_report::BootReport;
+pub use builder::{BOOT_DEADLINE_MAX, CPUS_MAX, MEMORY_MIB_MAX, MEMORY_MIB_MIN, VmBuilder};
+pub use console_log::{ConsoleLog, Tap};
+pub use error::{BootFailure, BootPhase, HostError, KernelProblem, StartError, UsageError};
+pub use inspect::{ExecutionView, ExecutionsView, VmView};
+pub use kvm::KvmError;
+pub use machine::{Machine, MachineView};
+pub use probe::probe;
+pub use stop::StopReason;
+pub use vcpu::look::{Activity, VcpuView};
+pub use vcpu::registers::Registers;
+pub use vm::Vm;
+
+#[doc(no_inline)]
+pub use forebay_exec::{
+    Client, ControlError, Exec, ExecControl, ExecError, ExecEvent, ExecExit, ExecHandle, ExecId,
+    ExecOutput, ExecParts, ExecReader, ExecSink, Exit, ExitStatus, Failure, FailureKind, Limits,
+    Ready, Signal, Stdin, StdinError, Stream, WriteError,
+};
+#[doc(no_inline)]
+pub use forebay_images::Image;
+
+/// The agent's port, for a program that puts something else than executions behind it: see
+/// [`VmBuilder::start_machine_with`].
+pub mod agent_port {
+    #[doc(no_inline)]
+    pub use forebay_virtio_console::{Closed, Gate, HEADER_LEN, Outgoing, Verdict};
+}

@@ -61,7 +61,10 @@ fn map_range(len: u64) -> Result<MmapRegion, HostError> {
     let failed = |e: io::Error| {
         HostError::on(
             "map guest memory",
-            format!("{} MiB; is vm.overcommit_memory or RLIMIT_AS in the way?", len / MIB),
+            format!(
+                "{} MiB; is vm.overcommit_memory or RLIMIT_AS in the way?",
+                len / MIB
+            ),
             e,
         )
     };

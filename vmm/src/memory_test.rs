@@ -36,13 +36,21 @@ fn the_whole_of_it_is_there_and_zero_and_none_of_it_resident() {
     let memory = map(3080 * MIB).unwrap();
     assert_eq!(memory.read_obj::<u64>(GuestAddress(0)).unwrap(), 0);
     assert!(memory.read_obj::<u64>(GuestAddress(HOLE_START - 8)).is_ok());
-    assert!(memory.read_obj::<u64>(GuestAddress(HOLE_START - 4)).is_err());
+    assert!(
+        memory
+            .read_obj::<u64>(GuestAddress(HOLE_START - 4))
+            .is_err()
+    );
     assert!(
         memory
             .read_obj::<u64>(GuestAddress(HOLE_END + 8 * MIB - 8))
             .is_ok()
     );
-    assert!(memory.read_obj::<u64>(GuestAddress(HOLE_END + 8 * MIB)).is_err());
+    assert!(
+        memory
+            .read_obj::<u64>(GuestAddress(HOLE_END + 8 * MIB))
+            .is_err()
+    );
 }
 
 #[test]

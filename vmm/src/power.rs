@@ -39,6 +39,8 @@ const PANIC_GRACE: Duration = Duration::from_secs(1);
 
 /// The text before the cause of a panic.
 const PANIC_TEXT: &str = "Kernel panic - not syncing: ";
+/// The kernel repeats that text in a line that begins like this.
+const PANIC_END: &str = "---[ end";
 
 /// The registers of one VM.
 #[derive(Debug)]
@@ -125,8 +127,13 @@ impl Power {
 
 /// The cause in the kernel's last panic line.
 fn panic_message(console: &str) -> Option<String> {
-    let (_, tail) = console.rsplit_once(PANIC_TEXT)?;
-    let message = tail.lines().next()?.trim();
+    let message = console
+        .lines()
+        .rev()
+        .filter(|line| !line.contains(PANIC_END))
+        .find_map(|line| line.split_once(PANIC_TEXT))?
+        .1
+        .trim();
     (!message.is_empty()).then(|| message.to_owned())
 }
 

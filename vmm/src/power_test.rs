@@ -68,8 +68,9 @@ fn a_panic_alone_waits_for_the_reset_but_not_for_ever() {
 #[test]
 fn the_reason_quotes_the_console() {
     let it = Registers::new();
-    it.console
-        .append(b"x\r\nKernel panic - not syncing: sysrq triggered crash\r\nCPU: 0\r\n");
+    it.console.append(
+        b"x\r\nKernel panic - not syncing: sysrq triggered crash\r\nCPU: 0\r\n---[ end Kernel panic - not syncing: sysrq triggered crash ]---\r\n",
+    );
     it.power.write(0x505, 1);
     it.power.write(0x602, 1);
     assert_eq!(

@@ -10,6 +10,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kvm_bindings::{CpuId, kvm_regs, kvm_segment, kvm_sregs};
@@ -50,20 +51,46 @@ struct Step {
     code: Vec<u8>,
 }
 
-/// Whether KVM on this host runs unmodified 64-bit guests; asked once per process.
+/// This host runs guests; known once and for all, since hosts do not lose the ability. The opposite
+/// is not kept: a module may be loaded, or a permission given, meanwhile.
+static CAPABLE: OnceLock<()> = OnceLock::new();
+
+/// Whether KVM on this host runs unmodified 64-bit guests. Asked once per process.
 ///
 /// # Errors
 /// [`KvmError::EmulatesOnly`] names the first instruction that did not work; the others say why no
 /// VM could be created to find out.
 pub fn probe() -> Result<(), KvmError> {
-    static CAPABLE: OnceLock<()> = OnceLock::new();
-    if CAPABLE.get().is_some() {
-        return Ok(());
+    if CAPABLE.get().is_none() {
+        run(&kvm::open()?)?;
+        let _ = CAPABLE.set(());
     }
-    // A failure is not kept: the module may be loaded, or the permission given, meanwhile.
-    run(&kvm::open()?)?;
-    let _ = CAPABLE.set(());
     Ok(())
+}
+
+/// A probe that runs beside something else, if one is needed at all.
+pub(crate) struct Probing(Option<JoinHandle<Result<(), KvmError>>>);
+
+/// Starts [`probe`] on a thread of its own, unless the answer is known.
+pub(crate) fn start() -> Probing {
+    if CAPABLE.get().is_some() {
+        return Probing(None);
+    }
+    // Without a thread to be had, the answer is found when it is asked for.
+    Probing(threads::spawn("forebay-probe".into(), probe).ok())
+}
+
+impl Probing {
+    /// Waits for the answer.
+    pub(crate) fn result(self) -> Result<(), KvmError> {
+        match self.0.map(JoinHandle::join) {
+            None => probe(),
+            Some(Ok(outcome)) => outcome,
+            Some(Err(_)) => {
+                Err(HostError::new("probe", io::Error::other("its thread died")).into())
+            }
+        }
+    }
 }
 
 fn run(kvm: &Kvm) -> Result<(), KvmError> {
@@ -105,14 +132,16 @@ fn run_to_the_end(vm: VmFd, mut vcpu: VcpuFd) -> Result<End, HostError> {
     let (sender, receiver) = mpsc::channel();
     let thread = {
         let (target, give_up) = (Arc::clone(&target), Arc::clone(&give_up));
-        threads::spawn("forebay-probe".into(), move || -> io::Result<()> {
+        threads::spawn("forebay-probed".into(), move || -> io::Result<()> {
             let registered = target.enter(&vcpu)?;
             let end = loop {
                 if give_up.load(Ordering::Acquire) {
                     break End::Stopped(format!("no end within {DEADLINE:?}"));
                 }
                 match vcpu.run() {
-                    Ok(VcpuExit::IoOut(port, _)) if port == DONE_PORT.into() => break End::Done,
+                    Ok(VcpuExit::IoOut(port, _)) if port == u16::from(DONE_PORT) => {
+                        break End::Done;
+                    }
                     Ok(exit) => break End::Stopped(describe(&exit)),
                     Err(e) if [libc::EINTR, libc::EAGAIN].contains(&e.errno()) => target.drain(),
                     Err(e) => break End::Stopped(format!("KVM_RUN: {e}")),
@@ -126,7 +155,7 @@ fn run_to_the_end(vm: VmFd, mut vcpu: VcpuFd) -> Result<End, HostError> {
             drop(vm);
             Ok(())
         })
-        .map_err(|e| HostError::on("start thread", "forebay-probe", e))?
+        .map_err(|e| HostError::on("start thread", "forebay-probed", e))?
     };
     let end = receiver.recv_timeout(DEADLINE).or_else(|_| {
         give_up.store(true, Ordering::Release);
@@ -137,7 +166,7 @@ fn run_to_the_end(vm: VmFd, mut vcpu: VcpuFd) -> Result<End, HostError> {
         Ok(end) => Ok(end),
         // The sender is gone without a word: the thread failed before the guest ran.
         Err(_) => match thread.join() {
-            Ok(Ok(Err(e))) => Err(HostError::new("KVM_SET_SIGNAL_MASK", e)),
+            Ok(Err(e)) => Err(HostError::new("KVM_SET_SIGNAL_MASK", e)),
             _ => Err(HostError::new("probe", io::Error::other("its thread died"))),
         },
     }

@@ -40,8 +40,8 @@ pub enum StopReason {
     TripleFault {
         /// The vCPU.
         vcpu: u8,
-        /// Its registers, as the reset left them or as they were.
-        registers: Option<Registers>,
+        /// Its registers; `None` where the processor resets them before anybody can look (AMD).
+        registers: Option<Box<Registers>>,
     },
     /// KVM gave up on a vCPU.
     KvmError {
@@ -50,7 +50,7 @@ pub enum StopReason {
         /// What KVM said.
         exit: String,
         /// The vCPU's registers.
-        registers: Option<Registers>,
+        registers: Option<Box<Registers>>,
     },
     /// The agent in the guest fell silent or broke the protocol, by the rule stated in the text.
     AgentLost {
@@ -88,10 +88,11 @@ impl StopReason {
 
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let registers = |f: &mut fmt::Formatter<'_>, registers: &Option<Registers>| match registers {
-            Some(registers) => write!(f, " [{registers}]"),
-            None => Ok(()),
-        };
+        let registers =
+            |f: &mut fmt::Formatter<'_>, registers: &Option<Box<Registers>>| match registers {
+                Some(registers) => write!(f, " [{registers}]"),
+                None => Ok(()),
+            };
         match self {
             Self::Requested => f.write_str("the VM was stopped as asked"),
             Self::Dropped => f.write_str("the VM was dropped"),

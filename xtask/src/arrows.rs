@@ -31,7 +31,10 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("forebay-init", &["forebay-exec-proto"]),
     ("forebay-cli", &["forebay", "forebay-images"]),
     ("forebay-rig", &["forebay-images"]),
-    ("forebay-tests", &["forebay", "forebay-images"]),
+    (
+        "forebay-tests",
+        &["forebay", "forebay-images", "forebay-guest-helper"],
+    ),
     ("forebay-guest-helper", &[]),
     ("xtask", &["forebay-images", "forebay-rig"]),
 ];

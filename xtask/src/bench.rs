@@ -1,15 +1,19 @@
-//! `cargo xtask bench`: the benchmark program, twice: by wall clock where guests run, and by
-//! counted instructions in the rig, which repeat to 0.1 % whatever the host does.
+//! `cargo xtask bench`: the benchmark program, twice. By counted instructions in the rig, where what
+//! one processor does repeats to 0.1 % whatever the host does; by wall clock where guests run, for
+//! what needs two processors to be told.
+//!
+//! Each run prints its table; the file has the figures of both, each with the load of this machine
+//! around its run, since wall-clock figures taken beside other work are worth less.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use forebay_images::progress::Progress;
 use forebay_rig::{Assets, RigCommand};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::place::{self, Place};
 use crate::setup::{self, Guest};
@@ -17,7 +21,9 @@ use crate::{rig, workspace};
 
 /// For each of the two runs.
 const DEADLINE: Duration = Duration::from_secs(3600);
-/// Where the program writes its figures.
+/// As users build it, unlike tests in the rig.
+const PROFILE: &str = "release";
+/// Where the program writes its figures in L1.
 const FIGURES: &str = "/tmp/figures.json";
 /// What the comparison with QEMU's own microVM needs beside its libraries, as on the host.
 const PEER: [&str; 3] = [
@@ -31,34 +37,68 @@ pub(crate) struct Options {
     /// Also write the figures to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Take fewer samples.
+    #[arg(long)]
+    quick: bool,
+    /// Only one of the two runs.
+    #[arg(long, value_enum)]
+    clock: Option<Clock>,
 }
+
+/// What tells the time of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Clock {
+    /// Instructions counted by the rig: boots and round trips of one processor.
+    Instructions,
+    /// The wall clock: rates and memory; where guests run on this machine, everything.
+    Wall,
+}
+
+/// One figure, as the program wrote it.
+type Figure = Map<String, Value>;
 
 pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCode> {
     let guest = setup::guest(progress)?;
-    let assets = setup::rig(progress)?;
-    let bench = workspace::build_program("forebay-tests", "forebay-bench", "rig")?;
-    let place = Place::find(progress)?;
-    progress.note(&format!("load of this machine: {}", load()));
-
+    let wanted = |clock| options.clock.is_none_or(|only| only == clock);
     let mut figures = Vec::new();
-    let counted = place::counted(&bench, &guest).args(["--clock", "instructions"]);
-    figures.extend(in_rig(counted, &assets)?);
-    figures.extend(match place {
-        Place::Here => here(&bench, &guest)?,
-        Place::Rig(assets) => {
-            let timed = place::with_guest(RigCommand::new(bench.to_string_lossy()), &guest)
-                .args(["--clock", "wall"]);
-            in_rig(timed, &assets)?
-        }
-    });
+    if wanted(Clock::Instructions) {
+        let assets = setup::rig(progress)?;
+        let bench = workspace::build_program("forebay-tests", "forebay-bench", PROFILE)?;
+        progress.note("bench by counted instructions, in the rig");
+        figures.extend(under_load(progress, || {
+            let command = place::counted(&bench, &guest).args(arguments("instructions", options));
+            in_rig(command, &assets)
+        })?);
+    }
+    if wanted(Clock::Wall) {
+        let place = Place::find(progress)?;
+        let bench = workspace::build_program("forebay-tests", "forebay-bench", PROFILE)?;
+        progress.note(&format!("bench by wall clock, {}", place.name()));
+        figures.extend(under_load(progress, || match &place {
+            Place::Here => here(&bench, &guest, options),
+            Place::Rig(assets) => {
+                let command = place::with_guest(RigCommand::new(bench.to_string_lossy()), &guest);
+                in_rig(command.args(arguments("wall", options)), assets)
+            }
+        })?);
+    }
     if let Some(path) = &options.json {
         let text = serde_json::to_vec_pretty(&figures)?;
         std::fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+        println!("{} figures in {}", figures.len(), path.display());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn in_rig(command: RigCommand, assets: &Assets) -> Result<Vec<Value>> {
+fn arguments(clock: &str, options: &Options) -> Vec<String> {
+    let mut arguments = vec!["--clock".to_owned(), clock.to_owned()];
+    if options.quick {
+        arguments.push("--quick".to_owned());
+    }
+    arguments
+}
+
+fn in_rig(command: RigCommand, assets: &Assets) -> Result<Vec<Figure>> {
     let mut command = command
         .args(["--json", FIGURES])
         .output(FIGURES)
@@ -76,9 +116,10 @@ fn in_rig(command: RigCommand, assets: &Assets) -> Result<Vec<Value>> {
     read(&file)
 }
 
-fn here(bench: &Path, guest: &Guest) -> Result<Vec<Value>> {
+fn here(bench: &Path, guest: &Guest, options: &Options) -> Result<Vec<Figure>> {
     let file = workspace::root().join("target/figures.json");
-    let arguments = ["--clock", "wall", "--json", &file.to_string_lossy()].map(str::to_owned);
+    let mut arguments = arguments("wall", options);
+    arguments.extend(["--json".to_owned(), file.to_string_lossy().into_owned()]);
     let status = Place::Here.run(bench, &arguments, guest, DEADLINE, &mut |_| ())?;
     if !status.success() {
         bail!("the benchmark failed: {status:?}");
@@ -86,12 +127,34 @@ fn here(bench: &Path, guest: &Guest) -> Result<Vec<Value>> {
     read(&file)
 }
 
-fn read(path: &Path) -> Result<Vec<Value>> {
+fn read(path: &Path) -> Result<Vec<Figure>> {
     let text = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
     serde_json::from_slice(&text).context("understand the figures")
 }
 
-/// Processes wanting a processor over the last minutes; figures taken beside others are worth less.
+/// Runs, and notes in each figure and for the reader how loaded this machine was before and after.
+fn under_load(
+    progress: &dyn Progress,
+    run: impl FnOnce() -> Result<Vec<Figure>>,
+) -> Result<Vec<Figure>> {
+    let before = load();
+    let mut figures = run()?;
+    let after = load();
+    progress.note(&format!(
+        "load of this machine over 1, 5 and 15 minutes: {before} before, {after} after; the \
+         benchmark itself keeps up to {} processors busy",
+        std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(2)
+    ));
+    for figure in &mut figures {
+        let load = json!({ "before": before, "after": after });
+        figure.insert("host_load".to_owned(), load);
+    }
+    Ok(figures)
+}
+
+/// Processes wanting a processor over the last minutes.
 fn load() -> String {
     std::fs::read_to_string("/proc/loadavg").map_or_else(
         |_| "unknown".to_owned(),

@@ -14,10 +14,22 @@ use crate::{rig, workspace};
 /// Set to `always` or `never`, decides without asking.
 const OVERRIDE: &str = "FOREBAY_RIG";
 
+/// See [`passed_on`].
+const PASSED_ON: [&str; 6] = [
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+    "PROPTEST_CASES",
+    "FOREBAY_LOG",
+    "FOREBAY_SEED",
+    "FOREBAY_TIME_SCALE",
+];
+
 /// Names the image's directory to programs that run guests.
 pub(crate) const IMAGE_VARIABLE: &str = "FOREBAY_IMAGE";
 /// Names the tests' layer.
 pub(crate) const HELPER_VARIABLE: &str = "FOREBAY_HELPER_LAYER";
+/// Names the `forebay` command to the tests of it.
+pub(crate) const COMMAND_VARIABLE: &str = "FOREBAY_COMMAND";
 /// The image in L1: where the library looks for the default one, so that both ways find it.
 pub(crate) const IMAGE_IN_L1: &str = "/root/.cache/forebay/images/default";
 const HELPER_IN_L1: &str = "/forebay/guest-helper.cpio";
@@ -108,17 +120,25 @@ impl Place {
 
 /// Packs the image and the tests' layer, and says where they are.
 pub(crate) fn with_guest(command: RigCommand, guest: &Guest) -> RigCommand {
-    let mut command = command
+    let mut command = passed_on(command);
+    for (variable, path) in &guest.named {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let l1 = format!("/forebay/{name}");
+        command = command.file(path, &l1).env(*variable, l1);
+    }
+    command
         .file(guest.image.directory(), IMAGE_IN_L1)
         .env(IMAGE_VARIABLE, IMAGE_IN_L1)
         .file(&guest.helper_layer, HELPER_IN_L1)
-        .env(HELPER_VARIABLE, HELPER_IN_L1);
-    for name in ["RUST_BACKTRACE", "RUST_LOG", "PROPTEST_CASES"] {
-        if let Ok(value) = std::env::var(name) {
-            command = command.env(name, value);
-        }
-    }
-    command
+        .env(HELPER_VARIABLE, HELPER_IN_L1)
+}
+
+/// Gives the rig those of our variables that a person sets to change how a program runs.
+pub(crate) fn passed_on(command: RigCommand) -> RigCommand {
+    PASSED_ON
+        .iter()
+        .filter_map(|name| Some((name, std::env::var(name).ok()?)))
+        .fold(command, |command, (name, value)| command.env(*name, value))
 }
 
 /// The rig's command for a program under instruction counting.
@@ -140,6 +160,7 @@ fn here(
         .current_dir(workspace::root())
         .env(IMAGE_VARIABLE, guest.image.directory())
         .env(HELPER_VARIABLE, &guest.helper_layer)
+        .envs(guest.named.iter().map(|(variable, path)| (variable, path)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -41,8 +41,8 @@ pub(crate) struct Options {
     #[arg(long)]
     console: bool,
     /// L1's memory.
-    #[arg(long, value_name = "MIB", default_value_t = 6144)]
-    memory: u64,
+    #[arg(long, value_name = "MIB")]
+    memory: Option<u64>,
     /// How long the program may run.
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     deadline: u64,
@@ -56,6 +56,9 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
     let assets = setup::rig(progress)?;
     let outcome = forebay_rig::run(&command, &assets, &mut |event| match event {
         Event::Console(line) if options.console => eprintln!("L1: {line}"),
+        Event::Up { after } if options.console => {
+            eprintln!("L1 is up after {:.1} s", after.as_secs_f64());
+        }
         event => show(event),
     })?;
     for output in &options.outputs {
@@ -90,11 +93,13 @@ fn command(options: &Options, progress: &dyn Progress) -> Result<RigCommand> {
     let Some((program, arguments)) = options.command.split_first() else {
         bail!("no command given");
     };
-    let mut command = RigCommand::new(program)
+    let mut command = place::passed_on(RigCommand::new(program))
         .args(arguments)
         .cwd(&options.workdir)
-        .memory_mib(options.memory)
         .deadline(Duration::from_secs(options.deadline));
+    if let Some(mib) = options.memory {
+        command = command.memory_mib(mib);
+    }
     if options.icount {
         command = command.clock(Clock::Instructions);
     }

@@ -21,6 +21,8 @@ pub(crate) struct Guest {
     pub(crate) image: Image,
     /// An initramfs layer with the tests' own guest program at `/bin/forebay-guest-helper`.
     pub(crate) helper_layer: PathBuf,
+    /// Further files for the programs that run guests, each with the variable that names it to them.
+    pub(crate) named: Vec<(&'static str, PathBuf)>,
 }
 
 /// `cargo xtask setup`.
@@ -45,6 +47,7 @@ pub(crate) fn guest(progress: &dyn Progress) -> Result<Guest> {
     Ok(Guest {
         image,
         helper_layer,
+        named: Vec::new(),
     })
 }
 
@@ -61,8 +64,13 @@ pub(crate) fn image(cache: &Cache, progress: &dyn Progress) -> Result<Image> {
 /// The rig's emulator and assets.
 pub(crate) fn rig(progress: &dyn Progress) -> Result<Assets> {
     apt::ensure(forebay_rig::PACKAGES, progress)?;
-    let init = workspace::build_static("forebay-rig", "forebay-rig-init")?;
+    let init = rig_init()?;
     Ok(Assets::get_or_fetch(&Cache::of_user()?, &init, progress)?)
+}
+
+/// PID 1 of the rig's L1.
+pub(crate) fn rig_init() -> Result<PathBuf> {
+    workspace::build_static("forebay-rig", "forebay-rig-init")
 }
 
 fn kernel(cache: &Cache, progress: &dyn Progress) -> Result<Kernel> {

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
 use std::io::{Read, Write};
-use std::process::{ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,7 +11,7 @@ use forebay_images::progress::Progress;
 use crate::place::Place;
 use crate::verdict::Verdict;
 use crate::workspace::{self, Artifact, cargo};
-use crate::{arrows, lint, setup};
+use crate::{arrows, lint, place, setup};
 
 /// The package whose integration tests boot guests.
 const VM_TESTS: &str = "forebay-tests";
@@ -31,7 +31,7 @@ pub(crate) struct Options {
 
 pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCode> {
     // First of all, so that the guest kernel builds before cargo needs the processors.
-    let guest = setup::guest(progress)?;
+    let mut guest = setup::guest(progress)?;
     let place = Place::find(progress)?;
     let mut total = Verdict::default();
     let mut summary = Vec::new();
@@ -40,7 +40,12 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
         arrows::check()?;
         let units = unit_tests()?;
         summary.push(("unit tests on this machine".to_owned(), units));
+        if let Place::Rig(_) = place {
+            summary.push(("the rig's own tests".to_owned(), rig_tests()?));
+        }
     }
+    let command = workspace::build_program("forebay-cli", "forebay", place.profile())?;
+    guest.named.push((place::COMMAND_VARIABLE, command));
     let programs = workspace::build_tests(VM_TESTS, place.profile())?;
     for program in chosen(&programs, &options.vm) {
         // Guests get the processors one test at a time; several would only disturb each other.
@@ -96,15 +101,24 @@ fn unit_tests() -> Result<Verdict> {
         &["--workspace", "--exclude", VM_TESTS][..],
         &["-p", VM_TESTS, "--lib", "--bins"][..],
     ] {
-        verdict += cargo_test(arguments)?;
+        verdict += counted(cargo().args(["test", "--no-fail-fast"]).args(arguments))?;
     }
     Ok(verdict)
 }
 
-fn cargo_test(arguments: &[&str]) -> Result<Verdict> {
-    let mut child = cargo()
-        .args(["test", "--no-fail-fast"])
-        .args(arguments)
+/// The rig on itself, one L1 at a time.
+fn rig_tests() -> Result<Verdict> {
+    let init = setup::rig_init()?;
+    let mut command = cargo();
+    command
+        .args(["test", "-p", "forebay-rig", "--test", "rig"])
+        .args(["--", "--test-threads=1"])
+        .env("FOREBAY_RIG_INIT", init);
+    counted(&mut command)
+}
+
+fn counted(command: &mut Command) -> Result<Verdict> {
+    let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .context("run cargo test")?;

@@ -16,6 +16,15 @@ pub enum Clock {
     Instructions,
 }
 
+/// Enough for a guest of 3 GiB and what else a test holds.
+const MEMORY_MIB: u64 = 6144;
+
+fn default_memory_mib() -> u64 {
+    let host = rustix::system::sysinfo();
+    let bytes = host.totalram * u64::from(host.mem_unit);
+    MEMORY_MIB.min((bytes >> 20) * 3 / 4)
+}
+
 /// One program to run in L1.
 #[derive(Debug, Clone)]
 pub struct RigCommand {
@@ -44,7 +53,7 @@ impl RigCommand {
             outputs: Vec::new(),
             stdin: false,
             clock: Clock::Wall,
-            memory_mib: 6144,
+            memory_mib: default_memory_mib(),
             boot_deadline: Duration::from_secs(180),
             deadline: Duration::from_secs(1800),
         }
@@ -102,7 +111,8 @@ impl RigCommand {
         self
     }
 
-    /// L1's memory in MiB; 6144 by default. The host gives what is touched, no more.
+    /// L1's memory in MiB. By default 6144, or three quarters of the host's where that is less. The
+    /// host gives what is touched, no more.
     #[must_use]
     pub fn memory_mib(mut self, mib: u64) -> Self {
         self.memory_mib = mib;

@@ -11,13 +11,14 @@ pub mod port {
     /// Reports, one JSON object per line, from L1. The host never writes; when it goes away, L1
     /// powers off.
     pub const CONTROL: &str = "rig.control";
-    /// The program's standard input.
+    /// The program's standard input: blocks, each after its length in four bytes, little endian; an
+    /// empty one is the end.
     pub const STDIN: &str = "rig.stdin";
     /// The program's standard output.
     pub const STDOUT: &str = "rig.stdout";
     /// The program's standard error.
     pub const STDERR: &str = "rig.stderr";
-    /// A tar archive of the files asked for.
+    /// A tar archive of the files asked for, after its length in eight bytes, little endian.
     pub const FILES: &str = "rig.files";
     /// All of them, in the order of the emulator's command line.
     pub const ALL: [&str; 5] = [CONTROL, STDIN, STDOUT, STDERR, FILES];

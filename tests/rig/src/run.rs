@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,10 @@ use crate::{Assets, Error, Result, RigCommand, pack};
 const CAPTURE_LIMIT: usize = 16 << 20;
 /// Console lines kept for an error.
 const CONSOLE_LINES: usize = 40;
+/// What L1's kernel prints first when it breaks. A panic also ends the emulator.
+const TROUBLE: [&str; 4] = ["Kernel panic", "Oops:", "BUG:", "rig init:"];
+/// What the emulator says at every start: the processor model asks for more than it emulates.
+const NOISE: [&str; 1] = ["TCG doesn't support requested feature"];
 /// Arrivals in hand; further ones wait in the sockets, and so slow the program down.
 const ARRIVALS: usize = 64;
 /// How long after the emulator's end its last words may take to arrive.
@@ -108,13 +113,16 @@ pub fn run(
     pack::pack(command, assets)?.write_file(&initramfs)?;
     let (emulator, ends) = Emulator::start(command, &assets.kernel, &initramfs, scratch.path())?;
     let files = tempfile::tempdir().map_err(Error::file("create", &std::env::temp_dir()))?;
+    let (arrivals, stdin) = spread(ends, files.path())?;
     Run {
         command,
         emulator,
-        arrivals: spread(ends, command.stdin, files.path())?,
+        arrivals,
         started,
         up: None,
         console: VecDeque::new(),
+        trouble: None,
+        stdin: Arc::new(stdin),
         stdout: Capture::default(),
         stderr: Capture::default(),
         files: None,
@@ -154,6 +162,10 @@ struct Run<'a> {
     started: Instant,
     up: Option<Instant>,
     console: VecDeque<String>,
+    /// The first console line that says L1's kernel broke.
+    trouble: Option<String>,
+    /// The port of the program's standard input, fed once L1 is up.
+    stdin: Arc<UnixStream>,
     stdout: Capture,
     stderr: Capture,
     files: Option<io::Result<u64>>,
@@ -174,6 +186,10 @@ impl Run<'_> {
                     self.up = Some(Instant::now());
                     let after = self.started.elapsed();
                     (self.watch)(Event::Up { after });
+                    if self.command.stdin {
+                        let port = Arc::clone(&self.stdin);
+                        thread("rig stdin", move || feed(&port))?;
+                    }
                 }
                 Some(Report::Ended { how, sent }) => break (how, sent),
                 Some(Report::Failed { reason }) => return Err(Error::NotRun { reason }),
@@ -227,7 +243,13 @@ impl Run<'_> {
                 (self.watch)(Event::Stderr(&bytes));
             }
             Arrival::Console(line) => {
+                if NOISE.iter().any(|noise| line.contains(noise)) {
+                    return Ok(None);
+                }
                 (self.watch)(Event::Console(&line));
+                if self.trouble.is_none() && TROUBLE.iter().any(|word| line.contains(word)) {
+                    self.trouble = Some(line.clone());
+                }
                 if self.console.len() == CONSOLE_LINES {
                     self.console.pop_front();
                 }
@@ -278,20 +300,12 @@ impl Run<'_> {
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };
-        let panicked = self
-            .console
-            .iter()
-            .any(|line| line.contains("Kernel panic"));
         Error::Ended {
             phase: match self.up {
                 None => Phase::Booting,
                 Some(_) => Phase::Running,
             },
-            cause: if panicked {
-                "its kernel panicked".to_owned()
-            } else {
-                cause
-            },
+            cause: self.trouble.take().unwrap_or(cause),
             after: self.started.elapsed(),
             console: self.last_lines(),
         }
@@ -306,8 +320,9 @@ impl Run<'_> {
 }
 
 /// Starts a thread for each end. All of them finish when the emulator is gone, which closes the
-/// channel.
-fn spread(ends: Ends, inherit_stdin: bool, files: &Path) -> Result<Receiver<Arrival>> {
+/// channel. The port for standard input is handed back: it is fed once L1 listens, and must stay
+/// open until then.
+fn spread(ends: Ends, files: &Path) -> Result<(Receiver<Arrival>, UnixStream)> {
     let (to_run, arrivals) = sync_channel(ARRIVALS);
     lines(ends.console, to_run.clone(), Arrival::Console)?;
     lines(ends.complaints, to_run.clone(), Arrival::Console)?;
@@ -319,13 +334,7 @@ fn spread(ends: Ends, inherit_stdin: bool, files: &Path) -> Result<Receiver<Arri
         // The run may be over; then nobody waits for the files.
         let _ = to_run.send(Arrival::Files(unpack(ends.files, &target)));
     })?;
-    if inherit_stdin {
-        thread("rig stdin", move || feed(ends.stdin))?;
-    } else {
-        // The emulator's port needs its peer for as long as it lives, even if nothing is sent.
-        std::mem::drop(ends.stdin);
-    }
-    Ok(arrivals)
+    Ok((arrivals, ends.stdin))
 }
 
 fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -373,13 +382,24 @@ fn blocks(
     })
 }
 
-/// Copies this process's standard input to the port until either side ends. Closing the port is
-/// how L1 learns of the end.
-fn feed(mut port: UnixStream) {
-    let mut block = vec![0; 16 * 1024];
+/// Copies this process's standard input to the port in blocks, each after its length in four bytes;
+/// an empty one is its end. Closing the port would say so too, but the emulator then drops what L1
+/// has not read yet; so it is also kept open for the rest of the run.
+fn feed(mut port: &UnixStream) {
     let mut stdin = io::stdin().lock();
-    while let Ok(n) = stdin.read(&mut block) {
-        if n == 0 || port.write_all(&block[..n]).is_err() {
+    let mut block = vec![0; 16 * 1024];
+    loop {
+        let n = match stdin.read(&mut block) {
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => 0,
+        };
+        // A block is far shorter than 4 GiB.
+        let length = u32::try_from(n).unwrap_or(0).to_le_bytes();
+        let sent = port
+            .write_all(&length)
+            .and_then(|()| port.write_all(&block[..n]));
+        if n == 0 || sent.is_err() {
             return;
         }
     }

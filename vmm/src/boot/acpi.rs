@@ -49,8 +49,9 @@ const NO_CMOS_CLOCK: u16 = 1 << 5;
 /// Writes the tables for `cpus` vCPUs and a first generation id; returns the RSDP's address.
 pub(crate) fn write(memory: &GuestMemoryMmap, cpus: u8) -> Result<u64, HostError> {
     let tables = tables(cpus);
-    let failed =
-        |e: vm_memory::GuestMemoryError| HostError::new("write ACPI tables", std::io::Error::other(e));
+    let failed = |e: vm_memory::GuestMemoryError| {
+        HostError::new("write ACPI tables", std::io::Error::other(e))
+    };
     if tables.len() > ACPI_TABLES_LEN {
         return Err(HostError::on(
             "write ACPI tables",

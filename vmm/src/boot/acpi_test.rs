@@ -99,13 +99,7 @@ fn the_dsdt_describes_every_device() {
     let [.., dsdt] = Guest::new(1).all();
     // Name (_S5_, Package (4) { 5, 0, 0, 0 })
     assert!(holds(&dsdt, b"\x08_S5_\x12\x07\x04\x0a\x05\x00\x00\x00"));
-    for name in [
-        "LNRO0005",
-        "VM_Gen_Counter",
-        "ACPI0013",
-        "QEMU0001",
-        "_EVT",
-    ] {
+    for name in ["LNRO0005", "VM_Gen_Counter", "ACPI0013", "QEMU0001", "_EVT"] {
         assert!(holds(&dsdt, name.as_bytes()), "{name}");
     }
     // Memory32Fixed (ReadWrite, 0xd0000000, 0x1000), then Interrupt (Edge, ActiveHigh) { 6 }

@@ -25,16 +25,17 @@ impl CommandLine {
     pub(crate) fn new<'a>(
         additions: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, UsageError> {
-        let build = |words: &mut dyn Iterator<Item = &'a str>| -> Result<CString, (Error, &'a str)> {
-            let mut line = Cmdline::new(COMMAND_LINE_MAX).map_err(|e| (e, ""))?;
-            line.insert_str(BASE).map_err(|e| (e, BASE))?;
-            for words in words {
-                if !words.trim().is_empty() {
-                    line.insert_str(words).map_err(|e| (e, words))?;
+        let build =
+            |words: &mut dyn Iterator<Item = &'a str>| -> Result<CString, (Error, &'a str)> {
+                let mut line = Cmdline::new(COMMAND_LINE_MAX).map_err(|e| (e, ""))?;
+                line.insert_str(BASE).map_err(|e| (e, BASE))?;
+                for words in words {
+                    if !words.trim().is_empty() {
+                        line.insert_str(words).map_err(|e| (e, words))?;
+                    }
                 }
-            }
-            line.as_cstring().map_err(|e| (e, ""))
-        };
+                line.as_cstring().map_err(|e| (e, ""))
+            };
         build(&mut additions.into_iter())
             .map(Self)
             .map_err(|(error, words)| {

@@ -27,9 +27,7 @@ fn layers_follow_each_other_at_multiples_of_four() {
         })
         .collect();
     let memory = memory::map(64 * MIB).unwrap();
-    let loaded = load(&layers, &memory, 64 * MIB, 32 * MIB)
-        .unwrap()
-        .unwrap();
+    let loaded = load(&layers, &memory, 64 * MIB, 32 * MIB).unwrap().unwrap();
     assert_eq!(
         loaded,
         LoadedInitramfs {

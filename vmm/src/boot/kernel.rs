@@ -56,7 +56,8 @@ fn check_header(file: &mut File) -> Result<(), KernelProblem> {
         .read_to_end(&mut head)
         .map_err(KernelProblem::Unreadable)?;
     let at = |(offset, bytes): (usize, &[u8])| {
-        head.get(offset..).is_some_and(|rest| rest.starts_with(bytes))
+        head.get(offset..)
+            .is_some_and(|rest| rest.starts_with(bytes))
     };
     if at(BZIMAGE_MAGIC) {
         Err(KernelProblem::BzImage)

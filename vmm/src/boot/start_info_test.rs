@@ -14,7 +14,10 @@ fn the_map_covers_ram_without_overlap_and_keeps_the_tables() {
         assert_eq!(total, mib * MIB, "of {mib} MiB");
         let tables = map
             .iter()
-            .find(|e| e.addr <= crate::layout::ACPI_TABLES && e.addr + e.size > crate::layout::GENERATION_ID)
+            .find(|e| {
+                e.addr <= crate::layout::ACPI_TABLES
+                    && e.addr + e.size > crate::layout::GENERATION_ID
+            })
             .unwrap();
         assert_eq!(tables.type_, RESERVED);
     }
@@ -55,10 +58,10 @@ fn without_an_initramfs_no_module_is_announced() {
     assert_eq!(word(START_INFO + 16), 0);
 }
 
-#[test]
-fn the_parts_in_low_memory_do_not_overlap() {
+// The parts in low memory do not overlap.
+const _: () = {
     assert!(START_INFO + 56 <= MODULE_LIST);
     assert!(MODULE_LIST + 32 <= MEMORY_MAP);
     assert!(MEMORY_MAP + 24 * 8 <= COMMAND_LINE);
     assert!(COMMAND_LINE + (crate::layout::COMMAND_LINE_MAX as u64) < RESERVED_START);
-}
+};

@@ -68,24 +68,22 @@ fn the_deadline_timer_is_offered_and_virtualisation_is_not() {
 fn every_vcpu_is_a_core_of_its_own_in_one_socket() {
     for cpus in [1u8, 2, 3, 4, 254] {
         for id in [0, cpus - 1] {
+            let (number, count) = (u32::from(id), u32::from(cpus));
             let cpuid = for_vcpu(&supported(), id, cpus).unwrap();
             let features = leaf(&cpuid, LEAF_FEATURES, 0);
-            assert_eq!(features.ebx >> 24, id.into());
-            assert_eq!(features.ebx >> 16 & 0xff, cpus.into());
+            assert_eq!(features.ebx >> 24, number);
+            assert_eq!(features.ebx >> 16 & 0xff, count);
             assert_eq!(features.edx & HTT != 0, cpus > 1);
             for function in [LEAF_TOPOLOGY, LEAF_TOPOLOGY_V2] {
                 let threads = leaf(&cpuid, function, 0);
                 assert_eq!((threads.eax, threads.ebx), (0, 1));
                 let cores = leaf(&cpuid, function, 1);
-                assert_eq!((cores.ebx, cores.edx), (cpus.into(), id.into()));
-                assert!(1u32 << cores.eax >= cpus.into(), "ids overflow the field");
+                assert_eq!((cores.ebx, cores.edx), (count, number));
+                assert!(1u32 << cores.eax >= count, "ids overflow the field");
                 assert_eq!(leaf(&cpuid, function, 2).ecx, 2, "end of the list");
             }
-            assert_eq!(leaf(&cpuid, LEAF_AMD_TOPOLOGY, 0).ebx, id.into());
-            assert_eq!(
-                leaf(&cpuid, LEAF_AMD_SIZES, 0).ecx & 0xff,
-                u32::from(cpus) - 1
-            );
+            assert_eq!(leaf(&cpuid, LEAF_AMD_TOPOLOGY, 0).ebx, number);
+            assert_eq!(leaf(&cpuid, LEAF_AMD_SIZES, 0).ecx & 0xff, count - 1);
         }
     }
 }

@@ -157,7 +157,9 @@ impl Vcpu {
         match end {
             End::Shutdown => StopReason::TripleFault {
                 vcpu,
-                registers: Registers::read(&self.fd),
+                registers: Registers::read(&self.fd)
+                    .filter(|seen| !seen.is_reset())
+                    .map(Box::new),
             },
             End::PowerOff => StopReason::PowerOff,
             End::Reset => StopReason::Reboot,
@@ -187,7 +189,7 @@ impl Vcpu {
         StopReason::KvmError {
             vcpu: self.id,
             exit,
-            registers: Registers::read(&self.fd),
+            registers: Registers::read(&self.fd).map(Box::new),
         }
     }
 }

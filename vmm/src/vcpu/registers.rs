@@ -116,6 +116,13 @@ pub struct Registers {
 }
 
 impl Registers {
+    /// Whether they are those after a reset, as some processors leave them behind a triple fault.
+    pub(crate) fn is_reset(&self) -> bool {
+        const RESET_CS: u16 = 0xf000;
+        const RESET_RIP: u64 = 0xfff0;
+        (self.cs, self.rip) == (RESET_CS, RESET_RIP)
+    }
+
     /// Reads them from a vCPU that is not running.
     pub(crate) fn read(vcpu: &VcpuFd) -> Option<Self> {
         let general = vcpu.get_regs().ok()?;

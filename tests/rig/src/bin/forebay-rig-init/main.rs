@@ -19,6 +19,8 @@ use anyhow::{Context, Result};
 use forebay_rig::order::{ORDER_PATH, Order, Report, port};
 use rustix::system::RebootCommand;
 
+use crate::program::Streams;
+
 /// How long the host may take to end the emulator after the last report.
 const HOST_DEADLINE: Duration = Duration::from_secs(120);
 
@@ -54,8 +56,10 @@ fn run(control: &mut fs::File) -> Result<Report> {
     let _held = system::hold_a_vm()?;
     let watched = control.try_clone().context("watch the control port")?;
     thread::spawn(move || power_off_without_host(watched));
+    // What the host sends to a port that is not open is lost, and it sends once we are ready.
+    let ports = Streams::open(&order)?;
     send(control, &Report::Ready)?;
-    program::run(&order)
+    program::run(&order, ports)
 }
 
 fn send(control: &mut fs::File, report: &Report) -> Result<()> {

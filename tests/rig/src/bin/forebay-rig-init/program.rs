@@ -19,15 +19,34 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 /// Where the archive of files is put together.
 const ARCHIVE: &str = "/run/rig-files.tar";
 
+/// The ports of the program's streams and files.
+pub(crate) struct Streams {
+    stdin: Option<File>,
+    stdout: File,
+    stderr: File,
+    files: File,
+}
+
+impl Streams {
+    /// Opens them; standard input only if the order connects it.
+    pub(crate) fn open(order: &Order) -> Result<Self> {
+        Ok(Self {
+            stdin: order.stdin.then(|| ports::open(port::STDIN)).transpose()?,
+            stdout: ports::open(port::STDOUT)?,
+            stderr: ports::open(port::STDERR)?,
+            files: ports::open(port::FILES)?,
+        })
+    }
+}
+
 /// Runs the program to its end, sends its output and its files, and returns the last report.
-pub(crate) fn run(order: &Order) -> Result<Report> {
+pub(crate) fn run(order: &Order, streams: Streams) -> Result<Report> {
     let Some((program, arguments)) = order.argv.split_first() else {
         bail!("the order names no program");
     };
-    let stdin = if order.stdin {
-        Stdio::piped()
-    } else {
-        Stdio::null()
+    let stdin = match streams.stdin {
+        Some(_) => Stdio::piped(),
+        None => Stdio::null(),
     };
     // Pipes and not the ports themselves: a port can be opened once, so a program that opens
     // /dev/stdout again would fail, and pipes are what programs meet elsewhere.
@@ -42,20 +61,19 @@ pub(crate) fn run(order: &Order) -> Result<Report> {
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("start {program} in {}", order.cwd))?;
-    if let Some(to_program) = child.stdin.take() {
-        let from_host = ports::open(port::STDIN)?;
+    if let (Some(from_host), Some(to_program)) = (streams.stdin, child.stdin.take()) {
         // Ends with the host's input or with the program; nobody waits for it.
-        thread::spawn(move || copy(from_host, to_program, |_| ()));
+        thread::spawn(move || unblock(from_host, to_program));
     }
     let stdout = child.stdout.take().context("the program's output")?;
     let stderr = child.stderr.take().context("the program's errors")?;
-    let stdout = in_background(stdout, ports::open(port::STDOUT)?);
-    let stderr = in_background(stderr, ports::open(port::STDERR)?);
+    let stdout = in_background(stdout, streams.stdout);
+    let stderr = in_background(stderr, streams.stderr);
     let how = reap_until(&child)?;
     let sent = Sent {
         stdout: result(&stdout),
         stderr: result(&stderr),
-        files: send_files(&order.outputs)?,
+        files: send_files(&order.outputs, streams.files)?,
     };
     Ok(Report::Ended { how, sent })
 }
@@ -113,6 +131,22 @@ fn result(total: &Receiver<u64>) -> u64 {
     sent
 }
 
+/// Copies the blocks of the host's input to the program, up to the empty one, and closes it.
+fn unblock(mut from: File, mut to: impl Write) -> io::Result<()> {
+    loop {
+        let mut length = [0; 4];
+        from.read_exact(&mut length)?;
+        let length = u32::from_le_bytes(length);
+        if length == 0 {
+            return Ok(());
+        }
+        let mut block = (&mut from).take(u64::from(length));
+        let mut bytes = Vec::new();
+        block.read_to_end(&mut bytes)?;
+        to.write_all(&bytes)?;
+    }
+}
+
 /// Copies until either side ends and calls `progress` with the total after every write. By read and
 /// write and not by `io::copy`, which splices: a port takes spliced pages in another way, with
 /// limits of its own.
@@ -133,8 +167,7 @@ fn copy(mut from: impl Read, mut to: impl Write, mut progress: impl FnMut(u64)) 
 }
 
 /// Sends an archive of those files that exist, after its length, and returns the length.
-fn send_files(outputs: &[String]) -> Result<u64> {
-    let mut port = ports::open(port::FILES)?;
+fn send_files(outputs: &[String], mut port: File) -> Result<u64> {
     let existing: Vec<_> = outputs
         .iter()
         .filter(|path| Path::new(path).exists())

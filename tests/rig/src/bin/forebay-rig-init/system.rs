@@ -10,15 +10,14 @@ use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, mount};
 
-/// Source, target, type, options. In this order: later ones lie below earlier ones.
-const MOUNTS: [(&str, &str, &str, &str); 8] = [
+/// Source, target, type, options. In this order: later ones lie below earlier ones. `/tmp` and `/run`
+/// stay in the root file system, which is memory too, so that packed files can lie there.
+const MOUNTS: [(&str, &str, &str, &str); 6] = [
     ("devtmpfs", "/dev", "devtmpfs", ""),
     ("proc", "/proc", "proc", ""),
     ("sysfs", "/sys", "sysfs", ""),
     ("devpts", "/dev/pts", "devpts", "ptmxmode=666"),
     ("tmpfs", "/dev/shm", "tmpfs", "mode=1777"),
-    ("tmpfs", "/run", "tmpfs", "mode=755"),
-    ("tmpfs", "/tmp", "tmpfs", "mode=1777,size=90%"),
     ("cgroup2", "/sys/fs/cgroup", "cgroup2", ""),
 ];
 

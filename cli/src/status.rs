@@ -1,0 +1,61 @@
+//! Exit codes: the command's own, and those that container tools use for what is not the
+//! command's.
+
+use std::io::Write as _;
+
+use forebay::{ExecError, ExitStatus, FailureKind};
+
+/// Forebay itself failed: usage, boot, a VM that went away.
+pub(crate) const OUR_FAILURE: u8 = 125;
+/// The command was found and cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+const NOT_FOUND: u8 = 127;
+/// Added to the number of the signal that ended the command.
+const SIGNALLED: u8 = 128;
+/// SIGPIPE's number.
+const PIPE: u8 = 13;
+
+/// The end of a program whose reader has gone away.
+pub(crate) const BROKEN_PIPE: u8 = SIGNALLED + PIPE;
+
+/// The code for a command that ran to its end.
+pub(crate) fn of_command(status: &ExitStatus) -> u8 {
+    match status.signal() {
+        Some(signal) => of_signal(signal.number()),
+        // An exit code has eight bits.
+        None => status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(OUR_FAILURE),
+    }
+}
+
+/// The code for an end by a signal, as a shell gives it.
+pub(crate) fn of_signal(number: u32) -> u8 {
+    u8::try_from(number).map_or(OUR_FAILURE, |number| SIGNALLED.saturating_add(number))
+}
+
+/// The code for a command of which no end is known.
+pub(crate) fn of_error(error: &ExecError) -> u8 {
+    let ExecError::NotStarted(failure) = error else {
+        return OUR_FAILURE;
+    };
+    match failure.kind {
+        FailureKind::NotFound => NOT_FOUND,
+        FailureKind::PermissionDenied
+        | FailureKind::NotExecutable
+        | FailureKind::BadArgs
+        | FailureKind::TooLarge => NOT_EXECUTABLE,
+        _ => OUR_FAILURE,
+    }
+}
+
+/// Prints a message of ours to stderr. With that closed there is nobody to tell.
+pub(crate) fn complain(message: &str) {
+    let _ = writeln!(std::io::stderr(), "forebay: {message}");
+}
+
+#[cfg(test)]
+#[path = "status_test.rs"]
+mod tests;

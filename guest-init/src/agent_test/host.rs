@@ -1,0 +1,299 @@
+//! The host's end, driven by hand: one turn sends what is due and takes what has come.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_exec_proto::host::{Config as HostConfig, Conn, Event, Stdin, Terminal, Verdict};
+use forebay_exec_proto::{EnvVar, ExecId, Failure, HEADER_LEN, Header, Limits, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::agent::{Agent, Config};
+use crate::boot::Clock;
+use crate::power::End;
+
+/// What a command left.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Output {
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+    pub(super) code: Option<i32>,
+    pub(super) signal: Option<u32>,
+}
+
+pub(super) struct Host {
+    conn: Conn,
+    socket: UnixStream,
+    /// Bytes that came and are no whole frame yet.
+    incoming: Vec<u8>,
+    /// Bytes that the socket has not taken yet.
+    outgoing: Vec<u8>,
+    agent: Option<JoinHandle<End>>,
+}
+
+impl Host {
+    pub(super) fn start(limits: Limits) -> Self {
+        Self::with(HostConfig {
+            limits,
+            ..HostConfig::default()
+        })
+    }
+
+    pub(super) fn with_defaults(env: &[(&str, &str)], cwd: &str) -> Self {
+        Self::with(HostConfig {
+            env: vars(env),
+            cwd: Some(cwd.as_bytes().to_vec().into()),
+            ..HostConfig::default()
+        })
+    }
+
+    fn with(config: HostConfig) -> Self {
+        config.limits.validate().unwrap();
+        let (socket, port) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        port.set_nonblocking(true).unwrap();
+        let agent = std::thread::spawn(move || {
+            let config = Config {
+                parent: None,
+                reopen: None,
+                whole_system: false,
+                test_crash: false,
+                clock: Clock::at_entry(),
+            };
+            Agent::new(OwnedFd::from(port), config)
+                .unwrap()
+                .run()
+                .unwrap()
+        });
+        let mut conn = Conn::new(config);
+        conn.handle_opened();
+        let mut host = Self {
+            conn,
+            socket,
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            agent: Some(agent),
+        };
+        while !host.conn.is_ready() {
+            host.turn(Duration::from_secs(10));
+        }
+        host
+    }
+
+    /// Sends what is due and takes what comes until `wait` has passed or something came.
+    pub(super) fn turn(&mut self, wait: Duration) {
+        self.send();
+        let interest = if self.outgoing.is_empty() {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        };
+        let wait = Timespec::try_from(wait).unwrap();
+        poll(&mut [PollFd::new(&self.socket, interest)], Some(&wait)).unwrap();
+        self.receive();
+        self.send();
+    }
+
+    /// Sends what is due.
+    pub(super) fn send(&mut self) {
+        loop {
+            if self.outgoing.is_empty() {
+                let Some(frame) = self.conn.poll_transmit() else {
+                    break;
+                };
+                self.outgoing.extend_from_slice(&frame.head);
+                self.outgoing.extend_from_slice(&frame.body);
+            }
+            match self.socket.write(&self.outgoing) {
+                Ok(n) => drop(self.outgoing.drain(..n)),
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn receive(&mut self) {
+        let mut room = [0; 65_536];
+        while let Ok(n @ 1..) = self.socket.read(&mut room) {
+            self.incoming.extend_from_slice(&room[..n]);
+        }
+        while let Some(head) = self.incoming.first_chunk::<HEADER_LEN>().copied() {
+            let len = Header::decode(&head).len as usize;
+            if self.incoming.len() < HEADER_LEN + len {
+                break;
+            }
+            let payload = self.incoming[HEADER_LEN..HEADER_LEN + len].to_vec();
+            match self.conn.judge(&head, len) {
+                Verdict::Accept(n) => {
+                    assert_eq!(n, len);
+                    self.conn.deliver(payload).unwrap();
+                }
+                verdict => panic!("the agent broke the protocol: {verdict:?}"),
+            }
+            self.incoming.drain(..HEADER_LEN + len);
+        }
+        while self.conn.poll_notice().is_some() {}
+    }
+
+    fn request(argv: &[&str], env: &[(&str, &str)], cwd: Option<&str>) -> Request {
+        Request {
+            argv: argv
+                .iter()
+                .map(|word| word.as_bytes().to_vec().into())
+                .collect(),
+            env: vars(env),
+            cwd: cwd.map(|cwd| cwd.as_bytes().to_vec().into()),
+            ..Request::default()
+        }
+    }
+
+    /// Queues a start and sends nothing yet.
+    pub(super) fn begin(&mut self, argv: &[&str]) -> ExecId {
+        self.conn
+            .start(Self::request(argv, &[], None), Stdin::Null)
+            .unwrap()
+    }
+
+    fn started(&mut self, request: Request, stdin: Stdin) -> ExecId {
+        let id = self.conn.start(request, stdin).unwrap();
+        assert!(matches!(self.next(id), Event::Started { .. }));
+        id
+    }
+
+    pub(super) fn exec(&mut self, argv: &[&str]) -> ExecId {
+        self.started(Self::request(argv, &[], None), Stdin::Null)
+    }
+
+    pub(super) fn exec_with_stdin(&mut self, argv: &[&str], stdin: &[u8]) -> ExecId {
+        self.started(
+            Self::request(argv, &[], None),
+            Stdin::Bytes(stdin.to_vec().into()),
+        )
+    }
+
+    pub(super) fn exec_with_open_stdin(&mut self, argv: &[&str]) -> ExecId {
+        self.started(Self::request(argv, &[], None), Stdin::Pipe)
+    }
+
+    pub(super) fn close_stdin(&mut self, id: ExecId) {
+        self.conn.close_stdin(id).unwrap();
+    }
+
+    pub(super) fn shell(&mut self, script: &str) -> Output {
+        let id = self.exec(&["sh", "-c", script]);
+        self.collect(id)
+    }
+
+    pub(super) fn run_with_stdin(&mut self, argv: &[&str], stdin: &[u8]) -> Output {
+        let id = self.exec_with_stdin(argv, stdin);
+        self.collect(id)
+    }
+
+    pub(super) fn run_with_env(&mut self, argv: &[&str], env: &[(&str, &str)]) -> Output {
+        let id = self.started(Self::request(argv, env, None), Stdin::Null);
+        self.collect(id)
+    }
+
+    /// Waits for the next event of an execution.
+    pub(super) fn next(&mut self, id: ExecId) -> Event {
+        loop {
+            if let Some(event) = self.conn.next_event(id) {
+                return event;
+            }
+            self.turn(Duration::from_secs(10));
+        }
+    }
+
+    /// Takes everything up to the end of an execution.
+    pub(super) fn collect(&mut self, id: ExecId) -> Output {
+        let mut output = Output {
+            stdout: vec![],
+            stderr: vec![],
+            code: None,
+            signal: None,
+        };
+        loop {
+            match self.next(id) {
+                Event::Stdout(bytes) => output.stdout.extend_from_slice(&bytes),
+                Event::Stderr(bytes) => output.stderr.extend_from_slice(&bytes),
+                Event::Started { .. } | Event::StdinError(_) => {}
+                Event::End(Terminal::Exited(status)) => {
+                    output.code = status.code;
+                    output.signal = status.signal;
+                    self.conn.forget(id);
+                    return output;
+                }
+                Event::End(end) => panic!("{end:?}"),
+            }
+        }
+    }
+
+    /// Starts what must not start.
+    pub(super) fn failure(&mut self, argv: &[&str], cwd: Option<&str>) -> Failure {
+        let id = self
+            .conn
+            .start(Self::request(argv, &[], cwd), Stdin::Null)
+            .unwrap();
+        match self.next(id) {
+            Event::End(Terminal::Failed(failure)) => {
+                self.conn.forget(id);
+                failure
+            }
+            other => panic!("it should have failed: {other:?}"),
+        }
+    }
+
+    pub(super) fn pid(&self, id: ExecId) -> u32 {
+        self.conn.pid(id).unwrap()
+    }
+
+    pub(super) fn kill(&mut self, id: ExecId) {
+        self.conn.kill(id).unwrap();
+    }
+
+    pub(super) fn signal(&mut self, id: ExecId, signal: u32) {
+        self.conn.signal(id, signal).unwrap();
+    }
+
+    pub(super) fn power_off(&mut self, reboot: bool, grace_ms: u32) {
+        self.conn.power_off(reboot, grace_ms);
+    }
+
+    pub(super) fn send_raw(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    /// Closes the connection and waits for the agent's loop to end.
+    pub(super) fn hang_up(&mut self) -> End {
+        self.socket.shutdown(std::net::Shutdown::Both).unwrap();
+        self.agent.take().unwrap().join().unwrap()
+    }
+
+    /// Goes on until the agent's loop has ended.
+    pub(super) fn agent_end(&mut self) -> End {
+        let agent = self.agent.take().unwrap();
+        while !agent.is_finished() {
+            self.turn(Duration::from_millis(5));
+        }
+        agent.join().unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            let _ = self.socket.shutdown(std::net::Shutdown::Both);
+            let _ = agent.join();
+        }
+    }
+}
+
+fn vars(env: &[(&str, &str)]) -> Vec<EnvVar> {
+    env.iter()
+        .map(|(key, value)| EnvVar {
+            key: key.as_bytes().to_vec().into(),
+            value: value.as_bytes().to_vec().into(),
+        })
+        .collect()
+}

@@ -1,0 +1,161 @@
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::{LINGERING_MAX, Lingering, Output, Then};
+
+/// The writing end of a pipe, and a second reading end to watch it by.
+struct Writer {
+    pipe: File,
+    watch: OwnedFd,
+}
+
+impl Writer {
+    fn write(&mut self, bytes: &[u8]) {
+        self.pipe.write_all(bytes).unwrap();
+    }
+
+    /// Closes the pipe and waits until it has no writer: a process that another test is starting
+    /// may hold a copy for a moment.
+    fn close(self) {
+        drop(self.pipe);
+        let mut fds = [PollFd::new(&self.watch, PollFlags::empty())];
+        poll(&mut fds, None).unwrap();
+        assert!(fds[0].revents().contains(PollFlags::HUP));
+    }
+}
+
+fn pipe() -> (Writer, OwnedFd) {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
+    let watch = reader.try_clone().unwrap();
+    (
+        Writer {
+            pipe: File::from(writer),
+            watch,
+        },
+        reader,
+    )
+}
+
+fn output() -> (Writer, Output) {
+    let (writer, reader) = pipe();
+    (writer, Output::new(reader))
+}
+
+/// Reads at most `max` bytes.
+fn read(output: &mut Output, max: usize) -> (Vec<u8>, Then) {
+    let mut room = vec![0; max];
+    let (got, then) = output.read(&mut room);
+    room.truncate(got);
+    (room, then)
+}
+
+#[test]
+fn a_short_read_has_emptied_the_pipe() {
+    let (mut writer, mut output) = output();
+    writer.write(b"abc");
+    let (bytes, then) = read(&mut output, 2);
+    assert_eq!(bytes, b"ab");
+    assert!(matches!(then, Then::Readable));
+    let (bytes, then) = read(&mut output, 2);
+    assert_eq!(bytes, b"c");
+    assert!(matches!(then, Then::Empty));
+    assert!(matches!(read(&mut output, 2).1, Then::Empty));
+}
+
+#[test]
+fn a_stream_ends_when_its_last_writer_closes() {
+    let (mut writer, mut output) = output();
+    writer.write(b"abc");
+    writer.close();
+    assert_eq!(read(&mut output, 100).0, b"abc");
+    assert!(matches!(read(&mut output, 100).1, Then::Ended(None)));
+    assert!(output.has_ended());
+}
+
+#[test]
+fn an_exit_without_output_or_writers_ends_the_stream_at_once() {
+    let (writer, mut output) = output();
+    writer.close();
+    assert!(matches!(output.leader_exited(), Then::Ended(None)));
+    assert!(output.has_ended());
+}
+
+#[test]
+fn an_exit_leaves_what_the_pipe_holds_and_needs_no_end_of_file() {
+    let (mut writer, mut output) = output();
+    writer.write(b"abcd");
+    writer.close();
+    assert!(matches!(output.leader_exited(), Then::Readable));
+    assert!(matches!(read(&mut output, 3).1, Then::Readable));
+    let (bytes, then) = read(&mut output, 3);
+    assert_eq!(bytes, b"d");
+    assert!(matches!(then, Then::Ended(None)));
+}
+
+// B20: a background job holds the pipe.
+#[test]
+fn a_surviving_writer_neither_adds_to_the_stream_nor_loses_its_pipe() {
+    let (mut writer, mut output) = output();
+    writer.write(b"leader");
+    assert!(matches!(output.leader_exited(), Then::Readable));
+    writer.write(b"job");
+    let (bytes, then) = read(&mut output, 100);
+    assert_eq!(bytes, b"leader");
+    let Then::Ended(Some(kept)) = then else {
+        panic!("the pipe is kept: {then:?}")
+    };
+
+    let mut lingering = Lingering::new();
+    let (number, oldest) = lingering.add(kept);
+    assert!(oldest.is_none());
+    // More than a pipe holds: the job is never blocked as long as the pipe is emptied.
+    for _ in 0..8 {
+        writer.write(&[b'x'; 32 * 1024]);
+        while rustix::io::ioctl_fionread(lingering.get(number).unwrap()).unwrap() > 0 {
+            assert!(lingering.discard(number).is_none());
+        }
+    }
+    writer.close();
+    assert!(
+        lingering.discard(number).is_some(),
+        "the last writer has closed"
+    );
+    assert!(lingering.get(number).is_none());
+}
+
+#[test]
+fn a_writer_that_is_silent_at_the_exit_does_not_hold_the_end() {
+    let (_writer, mut output) = output();
+    assert!(matches!(output.leader_exited(), Then::Ended(Some(_))));
+}
+
+#[test]
+fn bytes_taken_by_somebody_else_do_not_hold_the_end() {
+    let (mut writer, reader) = pipe();
+    let thief = reader.try_clone().unwrap();
+    let mut output = Output::new(reader);
+    writer.write(b"abc");
+    assert!(matches!(output.leader_exited(), Then::Readable));
+    rustix::io::read(thief.as_fd(), &mut [0; 10]).unwrap();
+    assert!(matches!(read(&mut output, 10).1, Then::Ended(Some(_))));
+}
+
+#[test]
+fn the_oldest_pipe_makes_room() {
+    let mut lingering = Lingering::new();
+    let pipes: Vec<_> = (0..=LINGERING_MAX).map(|_| pipe()).collect();
+    let numbers: Vec<_> = pipes.iter().map(|(_, reader)| reader.as_raw_fd()).collect();
+    let gone: Vec<_> = pipes
+        .into_iter()
+        .filter_map(|(_, reader)| lingering.add(reader).1.map(|oldest| oldest.as_raw_fd()))
+        .collect();
+    assert_eq!(gone, [numbers[0]]);
+    assert!(lingering.get(0).is_none());
+    assert!(lingering.get(1).is_some());
+}

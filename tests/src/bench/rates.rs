@@ -1,0 +1,178 @@
+//! How fast bytes move, in turn with whoever they are compared with.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use forebay::{ExecEvent, Stdin, Vm};
+use tokio::runtime::Runtime;
+
+use crate::bench::Plan;
+use crate::bench::bare::Bare;
+use crate::bench::guest::{Guests, HELPER, MEMORY_MIB};
+use crate::bench::peer::Peer;
+use crate::bench::port::{Port, copy_command, rate, read_rate, write_rate};
+use crate::bench::report::{Aim, Figure};
+use crate::bench::statistics::Samples;
+
+const UNIT: &str = "MiB/s";
+/// The largest write that the guest's driver takes as one.
+const WRITE: u32 = 32 << 10;
+/// What a writer of medium chunks uses.
+const SMALL_WRITE: u32 = 16 << 10;
+/// What commands write at a time, and what is given to a stdin at a time.
+const BLOCK: usize = 64 << 10;
+
+/// One transfer of each kind.
+#[derive(Default)]
+struct Columns {
+    raw: Vec<f64>,
+    peer_raw: Vec<f64>,
+    raw_small: Vec<f64>,
+    peer_raw_small: Vec<f64>,
+    stdout: Vec<f64>,
+    bare_copy: Vec<f64>,
+    stdin: Vec<f64>,
+    peer_stdin: Vec<f64>,
+}
+
+/// `raw_port_rate`, `raw_port_rate_16k`, `stdout_rate`, `stdin_rate`.
+pub(crate) fn figures(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<Vec<Figure>> {
+    let vm = runtime.block_on(
+        Vm::builder()
+            .image(guests.with_helper.clone())
+            .memory_mib(MEMORY_MIB)
+            .start(),
+    )?;
+    let mut bare = Bare::boot(&guests.bare)?;
+    let mut peer = Peer::boot(&guests.bare)?;
+    let mut columns = Columns::default();
+    // One transfer more: the first touches guest memory that the host has not given yet.
+    for transfer in 0..=plan.transfers {
+        let columns = &mut columns;
+        columns.raw.push(write_rate(&mut bare, WRITE, plan.bytes)?);
+        columns
+            .peer_raw
+            .push(write_rate(&mut peer, WRITE, plan.bytes)?);
+        columns
+            .raw_small
+            .push(write_rate(&mut bare, SMALL_WRITE, plan.bytes)?);
+        columns
+            .peer_raw_small
+            .push(write_rate(&mut peer, SMALL_WRITE, plan.bytes)?);
+        columns
+            .stdout
+            .push(runtime.block_on(stdout(&vm, plan.bytes))?);
+        columns.bare_copy.push(copy(&mut bare, plan.bytes)?);
+        columns
+            .stdin
+            .push(runtime.block_on(stdin(&vm, plan.bytes))?);
+        columns.peer_stdin.push(read_rate(&mut peer, plan.bytes)?);
+        if transfer == 0 {
+            *columns = Columns::default();
+        }
+    }
+    runtime.block_on(vm.close());
+    runtime.block_on(bare.close());
+    columns.figures()
+}
+
+impl Columns {
+    fn figures(self) -> Result<Vec<Figure>> {
+        let peer_raw = Samples::new("QEMU port, 32 KiB", self.peer_raw)?;
+        let peer_raw_small = Samples::new("QEMU port, 16 KiB", self.peer_raw_small)?;
+        let bare_copy = Samples::new("bare copy", self.bare_copy)?;
+        let peer_stdin = Samples::new("QEMU port to guest", self.peer_stdin)?;
+        Ok(vec![
+            Figure::new(
+                "raw_port_rate",
+                UNIT,
+                "a guest without an agent writes 32 KiB at a time to the port; the device copies \
+                 each frame once and counts it",
+                Samples::new("raw_port_rate", self.raw)?,
+                "the guest's system call and copy per write, and one copy on the host",
+            )
+            .peer("QEMU port, 32 KiB writes", &peer_raw)
+            .aim(Aim::RatioAtLeast(2.0)),
+            Figure::new(
+                "raw_port_rate_16k",
+                UNIT,
+                "as raw_port_rate with 16 KiB at a time",
+                Samples::new("raw_port_rate_16k", self.raw_small)?,
+                "as raw_port_rate, twice as often per byte",
+            )
+            .peer("QEMU port, 16 KiB writes", &peer_raw_small),
+            Figure::new(
+                "stdout_rate",
+                UNIT,
+                "a command writes 64 KiB at a time to its stdout, the application reads it; from \
+                 the request to the last byte",
+                Samples::new("stdout_rate", self.stdout)?,
+                "the guest's processor: the command's write, the agent's read and its write",
+            )
+            .floor("bare pipe-to-port copy", &bare_copy)
+            .aim(Aim::RatioAtLeast(0.8)),
+            Figure::new(
+                "stdin_rate",
+                UNIT,
+                "the application writes 64 KiB at a time to a command's stdin, which reads it; from \
+                 the first write to the command's end",
+                Samples::new("stdin_rate", self.stdin)?,
+                "the guest: its driver gives the agent 4 KiB per read, each goes through a pipe",
+            )
+            .peer("QEMU port, host to guest", &peer_stdin)
+            .aim(Aim::RatioAtLeast(10.0)),
+        ])
+    }
+}
+
+/// A command's output.
+async fn stdout(vm: &Vm, amount: u64) -> Result<f64> {
+    let (block, total) = (BLOCK.to_string(), amount.to_string());
+    let command = ["write", "--chunk", &block, "--total", &total];
+    let started = Instant::now();
+    let mut command = vm.exec(HELPER, command).spawn().await?;
+    let mut received = 0;
+    while received < amount {
+        match command.recv().await {
+            Some(ExecEvent::Stdout(data)) => received += data.len() as u64,
+            Some(ExecEvent::Started { .. }) => {}
+            other => bail!("a writer of {amount} bytes ended after {received}: {other:?}"),
+        }
+    }
+    let rate = rate(amount, started);
+    command.wait().await?;
+    Ok(rate)
+}
+
+/// The same writer, with nothing between its pipe and the port but read and write.
+fn copy(bare: &mut Bare, amount: u64) -> Result<f64> {
+    let started = Instant::now();
+    bare.send(&copy_command(WRITE, amount))?;
+    bare.take_payload(amount)?;
+    Ok(rate(amount, started))
+}
+
+/// A command's input.
+async fn stdin(vm: &Vm, amount: u64) -> Result<f64> {
+    let mut command = vm
+        .exec(HELPER, ["drain"])
+        .stdin(Stdin::piped())
+        .spawn()
+        .await?;
+    let stdin = command.take_stdin().context("stdin is piped")?;
+    let block = bytes::Bytes::from(vec![0x5a; BLOCK]);
+    let started = Instant::now();
+    let mut left = amount;
+    while left > 0 {
+        let n = usize::try_from(left).map_or(BLOCK, |left| left.min(BLOCK));
+        stdin.write(block.slice(..n)).await?;
+        left -= n as u64;
+    }
+    stdin.close().await?;
+    let status = command.wait().await?;
+    let rate = rate(amount, started);
+    if !status.success() {
+        bail!("the reader of {amount} bytes failed: {status:?}");
+    }
+    Ok(rate)
+}

@@ -1,0 +1,53 @@
+//! Samples of one quantity and what is said of them.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+/// One or more finite samples, in the order in which they were taken.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Samples(Vec<f64>);
+
+impl Samples {
+    /// Takes samples; `of` names the quantity should there be nothing to take.
+    pub(crate) fn new(of: &str, values: Vec<f64>) -> Result<Self> {
+        if values.is_empty() {
+            bail!("{of}: no samples were taken");
+        }
+        if let Some(bad) = values.iter().find(|value| !value.is_finite()) {
+            bail!("{of}: {bad} is no sample");
+        }
+        Ok(Self(values))
+    }
+
+    /// How many; never zero.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The least.
+    pub(crate) fn min(&self) -> f64 {
+        self.0.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// The greatest.
+    pub(crate) fn max(&self) -> f64 {
+        self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// The one in the middle, or the mean of the two there.
+    pub(crate) fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "statistics_test.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+//! What this process holds of the host, read from `/proc/self`.
+
+use std::fs;
+
+/// Descriptors, threads and mappings of this process at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostUse {
+    /// What each open descriptor is, sorted; without the one that lists them.
+    pub descriptors: Vec<String>,
+    /// Names of the threads, sorted.
+    pub threads: Vec<String>,
+    /// Mappings of memory, of all kinds.
+    pub mappings: usize,
+}
+
+impl HostUse {
+    /// Now.
+    ///
+    /// # Panics
+    /// Where there is no `/proc`.
+    #[must_use]
+    pub fn now() -> Self {
+        let links = fs::read_dir("/proc/self/fd").expect("/proc is mounted");
+        let mut descriptors: Vec<String> = links
+            .flatten()
+            // The directory itself is closed by the time its own entry is read.
+            .filter_map(|entry| fs::read_link(entry.path()).ok())
+            .map(|target| kind(&target.to_string_lossy()))
+            .filter(|target| !target.starts_with("/proc/"))
+            .collect();
+        descriptors.sort();
+        let tasks = fs::read_dir("/proc/self/task").expect("/proc is mounted");
+        let mut threads: Vec<String> = tasks
+            .flatten()
+            // A thread may end while they are listed.
+            .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
+            .map(|name| name.trim_end().to_owned())
+            .collect();
+        threads.sort();
+        let mappings = read("maps").lines().count();
+        Self {
+            descriptors,
+            threads,
+            mappings,
+        }
+    }
+}
+
+/// Without the numbers that differ each time: `socket:[12345]` is `socket:`.
+fn kind(target: &str) -> String {
+    match target.split_once(":[") {
+        Some((kind, number)) if number.trim_end_matches(']').parse::<u64>().is_ok() => {
+            format!("{kind}:")
+        }
+        _ => target.to_owned(),
+    }
+}
+
+/// Mappings of this process that hold guests' memory.
+///
+/// The library keeps that memory out of forked children and out of core dumps, which nothing else
+/// in these programs does.
+///
+/// # Panics
+/// Where there is no `/proc`.
+#[must_use]
+pub fn guest_mappings() -> usize {
+    Mapping::all()
+        .iter()
+        .filter(|mapping| mapping.guest)
+        .count()
+}
+
+/// Bytes of memory that this process holds, without its guests' own memory.
+///
+/// # Panics
+/// Where there is no `/proc`.
+#[must_use]
+pub fn resident_beyond_guests() -> u64 {
+    let mappings = Mapping::all();
+    let ours = mappings.iter().filter(|mapping| !mapping.guest);
+    ours.map(|mapping| mapping.resident).sum()
+}
+
+/// One entry of `smaps`, as far as it matters.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Mapping {
+    /// Bytes.
+    resident: u64,
+    guest: bool,
+}
+
+impl Mapping {
+    fn all() -> Vec<Self> {
+        Self::parse(&read("smaps"))
+    }
+
+    fn parse(smaps: &str) -> Vec<Self> {
+        let mut mappings = Vec::new();
+        let mut current = Self::default();
+        for line in smaps.lines() {
+            if let Some(size) = line.strip_prefix("Rss:") {
+                let kib = size.trim().trim_end_matches(" kB").parse().unwrap_or(0_u64);
+                current.resident = kib * 1024;
+            } else if let Some(flags) = line.strip_prefix("VmFlags:") {
+                // The last line of an entry.
+                let has = |wanted| flags.split_whitespace().any(|flag| flag == wanted);
+                current.guest = has("dc") && has("dd") && !has("io");
+                mappings.push(std::mem::take(&mut current));
+            }
+        }
+        mappings
+    }
+}
+
+fn read(file: &str) -> String {
+    let path = format!("/proc/self/{file}");
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {path}: {error}"))
+}
+
+#[cfg(test)]
+#[path = "host_use_test.rs"]
+mod tests;

@@ -1,0 +1,50 @@
+use super::*;
+
+#[test]
+fn guests_memory_is_told_from_our_own() {
+    let smaps = "\
+7f00-7f10 rw-p 00000000 00:00 0
+Size:            1048576 kB
+Rss:              200000 kB
+VmFlags: rd wr mr mw me ac dc dd hg nr
+7f20-7f30 rw-p 00000000 00:00 0
+Rss:                  12 kB
+VmFlags: rd wr mr mw me ac
+";
+    let mappings = Mapping::parse(smaps);
+    let facts: Vec<_> = mappings.iter().map(|m| (m.resident, m.guest)).collect();
+    assert_eq!(facts, [(200_000 * 1024, true), (12 * 1024, false)]);
+}
+
+#[test]
+fn a_descriptor_and_a_thread_more_are_seen() {
+    let before = HostUse::now();
+    let file = fs::File::open("/dev/null").unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::Builder::new()
+        .name("one-more".to_owned())
+        .spawn(move || receiver.recv())
+        .unwrap();
+    let during = HostUse::now();
+    let nulls = |used: &HostUse| {
+        used.descriptors
+            .iter()
+            .filter(|d| *d == "/dev/null")
+            .count()
+    };
+    assert_eq!(nulls(&during), nulls(&before) + 1);
+    assert!(during.threads.contains(&"one-more".to_owned()));
+    drop((file, sender));
+    assert!(thread.join().unwrap().is_err());
+}
+
+#[test]
+fn touched_memory_counts_as_resident() {
+    let before = resident_beyond_guests();
+    let block = vec![1_u8; 32 << 20];
+    assert!(
+        resident_beyond_guests() >= before + (24 << 20),
+        "{}",
+        block.len()
+    );
+}

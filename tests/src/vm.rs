@@ -1,0 +1,120 @@
+//! A guest of the test image, and what a failing test should show of it.
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::{ConsoleLog, Image, StopReason, Vm, VmBuilder};
+
+use crate::pace::scaled;
+
+/// Names the image's directory; without it the default image of this machine is used.
+const IMAGE_VARIABLE: &str = "FOREBAY_IMAGE";
+/// Names the initramfs layer that holds [`HELPER`].
+const LAYER_VARIABLE: &str = "FOREBAY_HELPER_LAYER";
+
+/// The test program in the guest.
+pub const HELPER: &str = "/bin/forebay-guest-helper";
+
+/// What a boot may take on hardware.
+const BOOT: Duration = Duration::from_secs(10);
+
+/// Console lines that a failing test shows.
+const CONSOLE_LINES: usize = 30;
+
+/// The image that tests boot: the default one with the helper on top, if its layer is known.
+///
+/// # Panics
+/// Without an image; the message says how to get one.
+#[must_use]
+pub fn image() -> Image {
+    let image = match std::env::var_os(IMAGE_VARIABLE) {
+        Some(directory) => Image::open(directory),
+        None => Image::default_cached(),
+    };
+    let image = match helper_layer() {
+        Some(layer) => image.and_then(|image| image.with_layer(layer)),
+        None => image,
+    };
+    image.unwrap_or_else(|error| panic!("no guest image to test with: {error}"))
+}
+
+/// The layer that holds [`HELPER`], if the environment names it.
+#[must_use]
+pub fn helper_layer() -> Option<PathBuf> {
+    std::env::var_os(LAYER_VARIABLE).map(PathBuf::from)
+}
+
+/// A builder with the test image and a boot deadline that fits this place.
+#[must_use]
+pub fn builder() -> VmBuilder {
+    Vm::builder().image(image()).boot_deadline(scaled(BOOT))
+}
+
+/// A running VM. When a test panics while it holds one, the end of the guest's console is shown.
+#[derive(Debug)]
+pub struct TestVm {
+    vm: Vm,
+    _on_panic: ShowConsole,
+}
+
+impl TestVm {
+    /// Boots the test image with the library's defaults.
+    ///
+    /// # Panics
+    /// If it does not come up; the message is the library's own.
+    pub async fn boot() -> Self {
+        Self::start(builder()).await
+    }
+
+    /// Boots what the builder describes; see [`builder`].
+    ///
+    /// # Panics
+    /// As [`boot`](Self::boot).
+    pub async fn start(builder: VmBuilder) -> Self {
+        match builder.start().await {
+            Ok(vm) => Self {
+                _on_panic: ShowConsole(Arc::clone(vm.console())),
+                vm,
+            },
+            Err(error) => panic!(
+                "no VM to test with (these tests need a KVM that runs guests; `cargo xtask test` \
+                 brings one along): {error}"
+            ),
+        }
+    }
+
+    /// The VM itself, for what consumes one.
+    #[must_use]
+    pub fn into_inner(self) -> Vm {
+        self.vm
+    }
+
+    /// Kills the VM and waits until all of it is freed.
+    pub async fn close(self) -> StopReason {
+        self.vm.close().await
+    }
+}
+
+impl Deref for TestVm {
+    type Target = Vm;
+
+    fn deref(&self) -> &Vm {
+        &self.vm
+    }
+}
+
+#[derive(Debug)]
+struct ShowConsole(Arc<ConsoleLog>);
+
+impl Drop for ShowConsole {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "console of the guest, last lines:\n{}",
+                self.0.last_lines(CONSOLE_LINES)
+            );
+        }
+    }
+}

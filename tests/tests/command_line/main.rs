@@ -1,0 +1,100 @@
+//! The `forebay` command as a shell sees it: streams, exit codes, signals.
+//!
+//! `FOREBAY_COMMAND` names the program; otherwise it is looked for beside this one, where cargo
+//! puts it.
+
+mod run;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use forebay_tests::scaled;
+
+/// Names the program under test.
+const VARIABLE: &str = "FOREBAY_COMMAND";
+
+/// For one run with its boot, on hardware.
+const CEILING: Duration = Duration::from_secs(20);
+
+fn program() -> PathBuf {
+    if let Some(path) = std::env::var_os(VARIABLE) {
+        return path.into();
+    }
+    let tests = std::env::current_exe().expect("this program has a path");
+    let beside = tests
+        .ancestors()
+        .nth(2)
+        .map(|directory| directory.join("forebay"));
+    beside.filter(|path| path.exists()).unwrap_or_else(|| {
+        panic!("no `forebay` to test: build it (cargo build -p forebay-cli) or set {VARIABLE}")
+    })
+}
+
+/// `forebay` with these arguments, its streams piped, and the test image for `run`.
+fn forebay(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// `forebay run` of a command in the test image.
+fn run(command: &[&str]) -> Command {
+    let image = forebay_tests::image();
+    let mut run = forebay(&["run", "--image"]);
+    run.arg(image.directory()).arg("--").args(command);
+    run
+}
+
+/// The child's end, with what it wrote.
+fn end(child: Child) -> Output {
+    // Read by threads, so that a child that writes much can end.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let pid = child.id();
+    std::thread::spawn(move || {
+        // Refused only when the test has given up.
+        let _ = sender.send(child.wait_with_output());
+    });
+    match receiver.recv_timeout(scaled(CEILING)) {
+        Ok(output) => output.expect("its streams can be read"),
+        Err(_) => panic!(
+            "hang: forebay (pid {pid}) has not ended within {:?}",
+            scaled(CEILING)
+        ),
+    }
+}
+
+/// Runs it to its end.
+fn output(mut command: Command) -> Output {
+    end(command.spawn().expect("forebay starts"))
+}
+
+/// Runs it to its end with this on its stdin.
+fn fed(mut command: Command, data: &[u8]) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("forebay starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    let data = data.to_vec();
+    // Ends with an error when the child stops reading, which is the child's right.
+    std::thread::spawn(move || stdin.write_all(&data));
+    end(child)
+}
+
+/// Waits for something that the child brings about.
+fn wait_for(what: &str, mut seen: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !seen() {
+        assert!(
+            started.elapsed() < scaled(CEILING),
+            "hang: {what} has not come"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,143 @@
+//! `forebay run`.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Stdio};
+
+use forebay_guest_helper::pattern::Pattern;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{end, fed, forebay, output, run, wait_for};
+
+#[test]
+fn streams_and_exit_code_are_the_commands() {
+    let out = output(run(&["sh", "-c", "echo hello; echo oops >&2; exit 3"]));
+    assert_eq!(out.stdout, b"hello\n");
+    assert_eq!(out.stderr, b"oops\n");
+    assert_eq!(out.status.code(), Some(3));
+}
+
+#[test]
+fn bytes_pass_through_unchanged_in_both_directions() {
+    let data = Pattern::new(1).take(3_000_001);
+    let out = fed(run(&["cat"]), &data);
+    assert_eq!(
+        (out.status.code(), out.stderr.as_slice()),
+        (Some(0), &b""[..])
+    );
+    assert!(
+        out.stdout == data,
+        "{} bytes, or other ones",
+        out.stdout.len()
+    );
+}
+
+#[test]
+fn options_reach_the_guest() {
+    let image = forebay_tests::image();
+    let mut command = forebay(&[
+        "run", "--cpus", "2", "--memory", "128", "-e", "A=b=c", "-w", "/tmp",
+    ]);
+    command.arg("--image").arg(image.directory());
+    command.args(["sh", "-c", "nproc; pwd; echo $A"]);
+    let out = output(command);
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "2\n/tmp\nb=c\n");
+}
+
+#[test]
+fn a_signal_is_128_and_its_number() {
+    assert_eq!(
+        output(run(&["sh", "-c", "kill -9 $$"])).status.code(),
+        Some(137)
+    );
+    assert_eq!(
+        output(run(&["sh", "-c", "kill -15 $$"])).status.code(),
+        Some(143)
+    );
+}
+
+#[test]
+fn what_did_not_start_ends_as_container_tools_end() {
+    let missing = output(run(&["nosuch"]));
+    assert_eq!(missing.status.code(), Some(127));
+    let text = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(
+        text.starts_with("forebay: ") && text.contains("nosuch"),
+        "{text}"
+    );
+    assert_eq!(output(run(&["/tmp"])).status.code(), Some(126));
+    assert_eq!(output(run(&["/etc/passwd"])).status.code(), Some(126));
+    let unusable = output(forebay(&["run", "--memory", "1", "true"]));
+    assert_eq!(unusable.status.code(), Some(125));
+    assert!(
+        String::from_utf8_lossy(&unusable.stderr).contains("memory"),
+        "{unusable:?}"
+    );
+    assert_eq!(output(forebay(&["run"])).status.code(), Some(125));
+    assert_eq!(output(run(&["poweroff", "-f"])).status.code(), Some(125));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_an_endless_command_quietly() {
+    let mut child = run(&["yes"]).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 100_000]).unwrap();
+    drop(stdout);
+    let out = end(child);
+    assert_eq!(
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&out.stderr).as_ref()
+        ),
+        (Some(141), "")
+    );
+}
+
+#[test]
+fn a_signal_to_forebay_reaches_the_command() {
+    let script = "trap 'echo caught; exit 9' TERM; echo set; while :; do sleep .1; done";
+    let (child, mut lines) = started(&["sh", "-c", script]);
+    signal(&child, Signal::TERM);
+    assert_eq!(lines.next().unwrap().unwrap(), "caught");
+    assert_eq!(end(child).status.code(), Some(9));
+}
+
+#[test]
+fn a_second_signal_ends_the_vm_at_once() {
+    let script = "trap '' INT; echo set; while :; do sleep 1; done";
+    let (mut child, _lines) = started(&["sh", "-c", script]);
+    signal(&child, Signal::INT);
+    wait_for("the end", || {
+        signal(&child, Signal::INT);
+        child.try_wait().unwrap().is_some()
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn the_probe_answers_in_one_line() {
+    let out = output(forebay(&["doctor", "--probe"]));
+    assert_eq!(out.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&out.stdout).lines().count(), 1);
+    let out = output(forebay(&["doctor", "--json"]));
+    let checks: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(
+        checks.as_array().is_some_and(|checks| !checks.is_empty()),
+        "{checks}"
+    );
+    let out = output(forebay(&["--version"]));
+    assert!(String::from_utf8_lossy(&out.stdout).starts_with("forebay 0."));
+}
+
+/// Starts a command that says `set`, and waits until it has.
+fn started(command: &[&str]) -> (Child, impl Iterator<Item = std::io::Result<String>> + use<>) {
+    let mut child = run(command).stderr(Stdio::inherit()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "set");
+    (child, lines)
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+    // Gone already is what the caller waits for.
+    let _ = kill_process(pid, signal);
+}

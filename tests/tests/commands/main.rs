@@ -1,0 +1,85 @@
+//! Running commands in a guest: what they write, read, see and how they end.
+//!
+//! All share one VM, booted by the first that needs it, except those that need limits or values of
+//! their own. One command's trouble must not reach the next: sharing is part of the test.
+
+mod admission;
+mod environment;
+mod exit_status;
+mod flow;
+mod not_started;
+mod output;
+mod reaping;
+mod stdin;
+mod stdin_pressure;
+
+use std::ops::Deref;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use forebay::{ExecOutput, ExecReader};
+use forebay_tests::{TestVm, Turn, Within as _, builder, turn};
+use futures_core::Stream as _;
+use tokio::sync::OnceCell;
+
+/// For commands that move megabytes or run in great number, on hardware.
+const LONG: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// The VM that the tests of this program share; a test has it for itself.
+async fn shared() -> Shared {
+    static SHARED: OnceCell<TestVm> = OnceCell::const_new();
+    let turn = turn().await;
+    let vm = SHARED
+        .get_or_init(|| TestVm::start(builder().cpus(2).memory_mib(512)))
+        .await;
+    Shared { vm, _turn: turn }
+}
+
+struct Shared {
+    vm: &'static TestVm,
+    _turn: Turn,
+}
+
+impl Deref for Shared {
+    type Target = TestVm;
+
+    fn deref(&self) -> &TestVm {
+        self.vm
+    }
+}
+
+/// The next chunk of a stream; `None` at its end.
+async fn next(reader: &mut ExecReader) -> Option<std::io::Result<Bytes>> {
+    std::future::poll_fn(|cx| Pin::new(&mut *reader).poll_next(cx)).await
+}
+
+/// Fails unless the guest still answers.
+async fn assert_answers(vm: &TestVm) {
+    let out = vm
+        .exec("echo", ["alive"])
+        .within(forebay_tests::CEILING)
+        .await
+        .unwrap();
+    assert_eq!(
+        (out.stdout(), out.status().code()),
+        (&b"alive\n"[..], Some(0))
+    );
+}
+
+/// Waits until no execution holds a slot: ends are confirmed by the guest, a moment after a drop.
+async fn assert_slots_come_free(vm: &TestVm) {
+    let wait = async {
+        while vm.client().active() > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    wait.within(forebay_tests::CEILING).await;
+}
+
+/// One number that a command printed.
+fn number(out: &ExecOutput) -> u64 {
+    let text = out.stdout_str().unwrap_or_default();
+    text.trim()
+        .parse()
+        .unwrap_or_else(|_| panic!("not a number: {text:?}, {}", out.status()))
+}

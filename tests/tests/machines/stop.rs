@@ -1,0 +1,69 @@
+//! Stopping in order: commands are asked, then killed; what they said last arrives.
+
+use std::time::Duration;
+
+use forebay::{ExecEvent, Signal, StopReason};
+use forebay_tests::{CEILING, TestVm, Within as _, scaled, turn};
+
+#[tokio::test]
+async fn a_stop_gives_commands_their_last_words() {
+    let _turn = turn().await;
+    let vm = TestVm::boot().await;
+    let script = "trap 'echo last words; exit 7' TERM; echo set; while :; do sleep .1; done";
+    let mut command = vm.shell(script).spawn().within(CEILING).await.unwrap();
+    while !matches!(
+        command.recv().within(CEILING).await,
+        Some(ExecEvent::Stdout(_))
+    ) {}
+    let rest = tokio::spawn(command.collect());
+    let reason = vm
+        .stop(scaled(Duration::from_secs(5)))
+        .within(CEILING)
+        .await;
+    assert_eq!(reason, StopReason::Requested);
+    let out = rest.within(CEILING).await.unwrap().unwrap();
+    assert_eq!(
+        (out.stdout(), out.status().code()),
+        (&b"last words\n"[..], Some(7))
+    );
+    assert_eq!(vm.wait().within(CEILING).await, StopReason::Requested);
+    vm.close().within(CEILING).await;
+}
+
+#[tokio::test]
+async fn a_command_that_ignores_the_request_is_killed_after_the_grace() {
+    let _turn = turn().await;
+    let vm = TestVm::boot().await;
+    let script = "trap '' TERM; echo set; while :; do sleep 1; done";
+    let mut command = vm.shell(script).spawn().within(CEILING).await.unwrap();
+    while !matches!(
+        command.recv().within(CEILING).await,
+        Some(ExecEvent::Stdout(_))
+    ) {}
+    let rest = tokio::spawn(async move { command.wait().await });
+    let reason = vm.stop(Duration::from_millis(100)).within(CEILING).await;
+    assert_eq!(reason, StopReason::Requested);
+    match rest.within(CEILING).await.unwrap() {
+        Ok(status) => assert_eq!(status.signal(), Some(Signal::KILL)),
+        // The VM may have gone before the exit was told.
+        Err(forebay::ExecError::VmGone { .. }) => {}
+        Err(other) => panic!("{other}"),
+    }
+    vm.close().within(CEILING).await;
+}
+
+#[tokio::test]
+async fn a_guest_that_powers_itself_off_in_order_ends_as_powered_off() {
+    let _turn = turn().await;
+    let vm = TestVm::boot().await;
+    // SIGTERM to PID 1 is the guest's own way of asking for it.
+    let asked = tokio::spawn(vm.shell("kill -TERM 1; sleep 1000").output());
+    assert_eq!(vm.wait().within(CEILING).await, StopReason::PowerOff);
+    // Killed by the shutdown, or gone with the VM: both are true.
+    match asked.within(CEILING).await.unwrap() {
+        Ok(out) => assert!(out.status().signal().is_some(), "{}", out.status()),
+        Err(forebay::ExecError::VmGone { .. }) => {}
+        Err(other) => panic!("{other}"),
+    }
+    vm.close().within(CEILING).await;
+}

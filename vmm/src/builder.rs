@@ -1,0 +1,280 @@
+//! What a VM is to be, checked as a whole before anything is created.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_exec::{Hub, Limits};
+use forebay_images::Image;
+use forebay_virtio_console::Gate;
+
+use crate::agent::{AgentSide, GateAlone, NoAgent};
+use crate::boot::cmdline::CommandLine;
+use crate::console_log::{ConsoleLog, Tap};
+use crate::error::{StartError, UsageError};
+use crate::exec_spec::{ExecSpec, refused_limit};
+use crate::machine::{Machine, MachineSpec};
+use crate::vm::Vm;
+
+/// Least guest memory, in MiB.
+pub const MEMORY_MIB_MIN: u32 = 64;
+/// Most guest memory, in MiB: 1 TiB.
+pub const MEMORY_MIB_MAX: u32 = 1 << 20;
+/// Most vCPUs; a host's KVM may allow fewer. Processor ids from 255 on would need another
+/// description in the tables.
+pub const CPUS_MAX: u8 = 254;
+/// Longest time a boot may be given.
+pub const BOOT_DEADLINE_MAX: Duration = Duration::from_secs(3600);
+
+/// A VM to be started.
+///
+/// | value | default |
+/// |---|---|
+/// | [`image`](Self::image), or [`kernel`](Self::kernel) and [`initramfs`](Self::initramfs) | the default image in the cache |
+/// | [`cpus`](Self::cpus) | 1 |
+/// | [`memory_mib`](Self::memory_mib) | 256 |
+/// | [`boot_deadline`](Self::boot_deadline) | 30 s |
+/// | [`hostname`](Self::hostname) | what the image has |
+/// | [`env`](Self::env), [`current_dir`](Self::current_dir) | what the agent has |
+/// | [`exec_limits`](Self::exec_limits) | see [`Limits`] |
+/// | [`console_capacity`](Self::console_capacity) | 64 KiB |
+#[must_use = "a builder does nothing until it is started"]
+pub struct VmBuilder {
+    image: Option<Image>,
+    kernel: Option<PathBuf>,
+    initramfs: Vec<PathBuf>,
+    cmdline: Vec<String>,
+    cpus: u8,
+    memory_mib: u32,
+    boot_deadline: Duration,
+    console_capacity: usize,
+    console_tap: Option<Tap>,
+    exec: ExecSpec,
+}
+
+impl Default for VmBuilder {
+    fn default() -> Self {
+        Self {
+            image: None,
+            kernel: None,
+            initramfs: Vec::new(),
+            cmdline: Vec::new(),
+            cpus: 1,
+            memory_mib: 256,
+            boot_deadline: Duration::from_secs(30),
+            console_capacity: ConsoleLog::DEFAULT_CAPACITY,
+            console_tap: None,
+            exec: ExecSpec::default(),
+        }
+    }
+}
+
+impl VmBuilder {
+    /// Kernel, initramfs and command line from an image. What is given beside it by the other
+    /// methods replaces the image's kernel, or is added after its initramfs layers and words.
+    pub fn image(mut self, image: Image) -> Self {
+        self.image = Some(image);
+        self
+    }
+
+    /// The kernel: an uncompressed `vmlinux` with a PVH entry point.
+    pub fn kernel(mut self, path: impl Into<PathBuf>) -> Self {
+        self.kernel = Some(path.into());
+        self
+    }
+
+    /// One more initramfs layer, unpacked over those before it.
+    pub fn initramfs(mut self, path: impl Into<PathBuf>) -> Self {
+        self.initramfs.push(path.into());
+        self
+    }
+
+    /// More words for the kernel's command line, separated by blanks. They come last, so they win
+    /// over the ones that are always there.
+    pub fn cmdline(mut self, words: impl Into<String>) -> Self {
+        self.cmdline.push(words.into());
+        self
+    }
+
+    /// Number of vCPUs: 1 to [`CPUS_MAX`] or the host's KVM maximum.
+    pub fn cpus(mut self, count: u8) -> Self {
+        self.cpus = count;
+        self
+    }
+
+    /// Guest memory in MiB: [`MEMORY_MIB_MIN`] to [`MEMORY_MIB_MAX`]. The host gives a page of it
+    /// only when it is used.
+    pub fn memory_mib(mut self, mib: u32) -> Self {
+        self.memory_mib = mib;
+        self
+    }
+
+    /// How long the boot may take until the agent is ready: more than zero and at most
+    /// [`BOOT_DEADLINE_MAX`].
+    pub fn boot_deadline(mut self, limit: Duration) -> Self {
+        self.boot_deadline = limit;
+        self
+    }
+
+    /// How much of the console's output is kept, in bytes: the newest.
+    pub fn console_capacity(mut self, bytes: usize) -> Self {
+        self.console_capacity = bytes;
+        self
+    }
+
+    /// Shows the console's output to `tap` as it comes. The guest stands still meanwhile: `tap` must
+    /// not block.
+    pub fn console_tap(mut self, tap: impl Fn(&[u8]) + Send + Sync + 'static) -> Self {
+        self.console_tap = Some(Box::new(tap));
+        self
+    }
+
+    /// The guest's hostname: letters, digits, `-` and `.`, at most 64 bytes.
+    pub fn hostname(mut self, name: impl Into<String>) -> Self {
+        self.exec.hostname = Some(name.into());
+        self
+    }
+
+    /// A variable in the environment that every command starts from. Given twice, the last value
+    /// counts.
+    pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.exec
+            .env
+            .push((key.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// The working directory of commands that name none; an absolute path in the guest.
+    pub fn current_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.exec.current_dir = Some(path.into());
+        self
+    }
+
+    /// What the executions of this VM may hold outstanding.
+    pub fn exec_limits(mut self, limits: Limits) -> Self {
+        self.exec.limits = limits;
+        self
+    }
+
+    /// Starts the VM and waits until the agent in the guest takes commands. Dropping the future
+    /// kills the VM.
+    ///
+    /// # Errors
+    /// As [`StartError`] says; nothing is left behind.
+    pub async fn start(self) -> Result<Vm, StartError> {
+        Vm::start(self).await
+    }
+
+    /// Starts it without executions, for a guest that is only to be booted: whatever its init is.
+    /// There is no boot deadline, and what the guest says on the agent's port is thrown away.
+    ///
+    /// # Errors
+    /// As [`StartError`] says; nothing is left behind.
+    pub fn start_machine(self) -> Result<Machine, StartError> {
+        self.start_alone(Arc::new(NoAgent))
+    }
+
+    /// As [`start_machine`](Self::start_machine), with `gate` at the host's end of the agent's port.
+    /// After putting something up for the guest it must be followed by [`Machine::transmit`].
+    ///
+    /// # Errors
+    /// As [`StartError`] says; nothing is left behind.
+    pub fn start_machine_with(self, gate: Arc<dyn Gate>) -> Result<Machine, StartError> {
+        self.start_alone(Arc::new(GateAlone(gate)))
+    }
+
+    /// Without a boot deadline: nobody will say when the guest is ready.
+    fn start_alone(mut self, agent: Arc<dyn AgentSide>) -> Result<Machine, StartError> {
+        let spec = MachineSpec {
+            boot_limit: None,
+            ..self.spec()?
+        };
+        Machine::start(spec, agent)
+    }
+
+    /// Starts the machine with `agent` at the host's end of its port.
+    pub(crate) fn start_with(mut self, agent: Arc<dyn AgentSide>) -> Result<Machine, StartError> {
+        Machine::start(self.spec()?, agent)
+    }
+
+    /// The hub for its executions, with everything about them checked.
+    pub(crate) fn hub(&self) -> Result<Arc<Hub>, UsageError> {
+        self.check()?;
+        Hub::new(self.exec.config()?).map_err(refused_limit)
+    }
+
+    /// Checks everything about the machine.
+    pub(crate) fn spec(&mut self) -> Result<MachineSpec, StartError> {
+        self.check()?;
+        let image = match (self.image.take(), &self.kernel) {
+            (Some(image), _) => Some(image),
+            (None, Some(_)) => None,
+            (None, None) => Some(Image::default_cached()?),
+        };
+        let words = image.iter().map(Image::cmdline);
+        let cmdline = CommandLine::new(words.chain(self.cmdline.iter().map(String::as_str)))?;
+        let mut initramfs: Vec<_> = image.iter().flat_map(Image::initramfs).cloned().collect();
+        initramfs.append(&mut self.initramfs);
+        let kernel = self
+            .kernel
+            .take()
+            .or_else(|| image.as_ref().map(|image| image.kernel().to_owned()))
+            .unwrap_or_default();
+        Ok(MachineSpec {
+            kernel,
+            initramfs,
+            cmdline,
+            cpus: self.cpus,
+            memory_mib: self.memory_mib,
+            console: ConsoleLog::with_tap(self.console_capacity, self.console_tap.take()),
+            boot_limit: Some(self.boot_deadline),
+        })
+    }
+
+    fn check(&self) -> Result<(), UsageError> {
+        if !(1..=CPUS_MAX).contains(&self.cpus) {
+            return Err(UsageError::new(
+                "cpus",
+                self.cpus,
+                format!("1 to {CPUS_MAX} are possible"),
+            ));
+        }
+        if !(MEMORY_MIB_MIN..=MEMORY_MIB_MAX).contains(&self.memory_mib) {
+            return Err(UsageError::new(
+                "memory_mib",
+                self.memory_mib,
+                format!("{MEMORY_MIB_MIN} to {MEMORY_MIB_MAX} MiB are possible"),
+            ));
+        }
+        if self.boot_deadline.is_zero() || self.boot_deadline > BOOT_DEADLINE_MAX {
+            return Err(UsageError::new(
+                "boot_deadline",
+                format!("{:?}", self.boot_deadline),
+                format!("more than zero and at most {BOOT_DEADLINE_MAX:?}"),
+            ));
+        }
+        // Whether the words are such as a kernel takes; their length is checked with the image's.
+        CommandLine::new(self.cmdline.iter().map(String::as_str))?;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for VmBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VmBuilder")
+            .field("image", &self.image)
+            .field("kernel", &self.kernel)
+            .field("initramfs", &self.initramfs)
+            .field("cmdline", &self.cmdline)
+            .field("cpus", &self.cpus)
+            .field("memory_mib", &self.memory_mib)
+            .field("boot_deadline", &self.boot_deadline)
+            .field("exec", &self.exec)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "builder_test.rs"]
+mod tests;

@@ -1,0 +1,58 @@
+use super::*;
+
+fn refusal(builder: VmBuilder) -> UsageError {
+    match builder.kernel("/nowhere/vmlinux").start_machine() {
+        Err(StartError::Usage(e)) => e,
+        other => panic!("expected a usage error, got {other:?}"),
+    }
+}
+
+#[test]
+fn wrong_numbers_are_refused_by_name_value_and_bound() {
+    let error = refusal(VmBuilder::default().cpus(0));
+    assert_eq!((error.field, error.value.as_str()), ("cpus", "0"));
+    assert!(error.bound.contains("254"));
+    assert_eq!(refusal(VmBuilder::default().cpus(255)).field, "cpus");
+    for mib in [0, 63, MEMORY_MIB_MAX + 1, u32::MAX] {
+        let error = refusal(VmBuilder::default().memory_mib(mib));
+        assert_eq!(error.field, "memory_mib");
+        assert_eq!(error.value, mib.to_string());
+    }
+    for limit in [Duration::ZERO, Duration::from_secs(3601)] {
+        let error = refusal(VmBuilder::default().boot_deadline(limit));
+        assert_eq!(error.field, "boot_deadline");
+    }
+    assert_eq!(
+        refusal(VmBuilder::default().cmdline("a\nb")).field,
+        "cmdline"
+    );
+}
+
+#[test]
+fn the_bounds_themselves_are_allowed() {
+    for builder in [
+        VmBuilder::default().cpus(1).memory_mib(MEMORY_MIB_MIN),
+        VmBuilder::default()
+            .cpus(CPUS_MAX)
+            .memory_mib(MEMORY_MIB_MAX)
+            .boot_deadline(BOOT_DEADLINE_MAX),
+    ] {
+        assert!(builder.kernel("/nowhere/vmlinux").spec().is_ok());
+    }
+}
+
+#[test]
+fn layers_and_words_keep_their_order() {
+    let spec = VmBuilder::default()
+        .kernel("/k")
+        .initramfs("/a")
+        .initramfs("/b")
+        .cmdline("x=1")
+        .cmdline("x=2")
+        .spec()
+        .unwrap();
+    assert_eq!(spec.kernel, PathBuf::from("/k"));
+    assert_eq!(spec.initramfs, [PathBuf::from("/a"), PathBuf::from("/b")]);
+    let line = String::from_utf8(spec.cmdline.as_bytes_with_nul().to_vec()).unwrap();
+    assert!(line.ends_with(" x=1 x=2\0"), "{line}");
+}

@@ -1,0 +1,105 @@
+//! From what a failed boot left behind to what probably went wrong.
+//!
+//! The console is the guest's word and is only searched for texts that kernels print; the answer is
+//! a hint to a person and never decides anything.
+
+use crate::error::{BootFailure, BootPhase};
+use crate::machine::Machine;
+use crate::stop::StopReason;
+
+/// Lines of console output that go into an error.
+const CONSOLE_LINES: usize = 20;
+
+/// What kernels print, and what that means here. The first that is found counts.
+const KNOWN: [(&str, &str); 8] = [
+    (
+        "No working init found",
+        "there is no `/init` in the initramfs (nor another init): check that the image was built \
+         whole, or give one with `initramfs(path)`",
+    ),
+    (
+        "Unable to mount root fs",
+        "the kernel got no initramfs, or one without `/init`: check that the image was built whole, \
+         or give one with `initramfs(path)`",
+    ),
+    (
+        "Attempted to kill init",
+        "the guest's init ended: it crashed or exited; its last words are on the console",
+    ),
+    (
+        "Failed to execute /init",
+        "`/init` in the initramfs cannot be executed: it must be executable, for x86-64, and static \
+         or have its loader beside it",
+    ),
+    (
+        "Initramfs unpacking failed",
+        "the initramfs is damaged, or compressed in a way this kernel cannot unpack",
+    ),
+    (
+        "Out of memory",
+        "the guest ran out of memory: give it more with `memory_mib`",
+    ),
+    (
+        "System is deadlocked on memory",
+        "the guest ran out of memory: give it more with `memory_mib`",
+    ),
+    (
+        "Unable to load the System Description Tables",
+        "the kernel cannot read the ACPI tables: build it with CONFIG_ACPI=y and CONFIG_PCI=y",
+    ),
+];
+
+/// Describes why `machine` did not get to a working agent, having ended for `reason`.
+pub(crate) fn boot_failure(machine: &Machine, reason: StopReason) -> BootFailure {
+    let report = machine.boot_report();
+    let phase = if report.port_opened.is_some() {
+        BootPhase::AgentHandshake
+    } else if report.driver_found.is_some() || machine.console_log().written() > 0 {
+        BootPhase::KernelToAgent
+    } else {
+        BootPhase::KernelStart
+    };
+    let cause = likely_cause(phase, &reason, &machine.console_log().text());
+    BootFailure {
+        phase,
+        elapsed: machine.uptime(),
+        console: machine.console_log().last_lines(CONSOLE_LINES),
+        cause,
+        reason,
+    }
+}
+
+fn likely_cause(phase: BootPhase, reason: &StopReason, console: &str) -> Option<&'static str> {
+    if let Some((_, cause)) = KNOWN.iter().find(|(text, _)| console.contains(text)) {
+        return Some(cause);
+    }
+    match (phase, reason) {
+        (_, StopReason::Requested | StopReason::Dropped) => None,
+        (BootPhase::KernelStart, StopReason::BootDeadline { .. }) => Some(
+            "the kernel has no virtio-mmio or virtio-console driver built in, or hangs early: add \
+             `earlyprintk=serial loglevel=7` to the command line to see",
+        ),
+        (BootPhase::KernelStart, StopReason::TripleFault { .. } | StopReason::Reboot) => Some(
+            "the kernel crashed before it could print: it may be built for another machine or be \
+             damaged",
+        ),
+        (BootPhase::KernelToAgent, StopReason::BootDeadline { halted: false, .. }) => Some(
+            "the guest's init is not the agent, or does not find its port: the image must have the \
+             agent as `/init`",
+        ),
+        (BootPhase::KernelToAgent, StopReason::PowerOff | StopReason::Reboot) => {
+            Some("the guest's init is not the agent: it ran and ended the guest by itself")
+        }
+        (
+            BootPhase::AgentHandshake,
+            StopReason::BootDeadline { .. } | StopReason::AgentLost { .. },
+        ) => Some(
+            "the agent in the image does not speak this library's protocol: build the image anew",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "diagnosis_test.rs"]
+mod tests;

@@ -1,0 +1,238 @@
+//! The VM's own thread: what must happen however busy or idle the application is.
+//!
+//! It serves the console device when the device asks for it, keeps the deadlines, and sees the VM
+//! out: once an end has begun it waits for the vCPUs, takes what the guest sent last, tells the
+//! agent side, and only then announces the end to whoever waits.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
+use forebay_virtio_console::{Budget, Console, Drained};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::agent::{AgentSide, Tick};
+use crate::bus::Bus;
+use crate::deadline::{Deadline, Deadlines};
+use crate::error::HostError;
+use crate::stop::{Lifecycle, StopReason};
+use crate::threads;
+use crate::vcpus::Vcpus;
+
+const NAME: &str = "forebay-loop";
+/// Descriptors watched; the most events that can be ready at once.
+const SOURCES: usize = 4;
+/// How long the console device looks for the next chain before it asks to be kicked, where there
+/// is a second processor to look on. About as long as the kick would cost.
+const POLL: Duration = Duration::from_micros(20);
+/// A guest that never stops sending must not keep its VM from ending: turns taken at the end.
+const LAST_TURNS: usize = 4;
+
+/// Everything the loop works on.
+pub(crate) struct Loop {
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) deadlines: Arc<Deadlines>,
+    pub(crate) vcpus: Arc<Vcpus>,
+    pub(crate) bus: Arc<Bus>,
+    pub(crate) console: Arc<Console>,
+    pub(crate) agent: Arc<dyn AgentSide>,
+    pub(crate) drain: EventFd,
+    pub(crate) refill: EventFd,
+    pub(crate) boot_limit: Option<Duration>,
+}
+
+/// Starts the loop. It ends after the VM has.
+pub(crate) fn start(work: Loop) -> Result<JoinHandle<()>, HostError> {
+    let failed = |e: event_manager::Error| HostError::on("epoll", NAME, std::io::Error::other(e));
+    let mut manager = EventManager::new_with_capacity(SOURCES).map_err(failed)?;
+    let lifecycle = Arc::clone(&work.lifecycle);
+    let agent = Arc::clone(&work.agent);
+    let console = Arc::clone(&work.console);
+    let poll = match std::thread::available_parallelism() {
+        Ok(processors) if processors.get() > 1 => POLL,
+        _ => Duration::ZERO,
+    };
+    manager.add_subscriber(Sources { work, poll });
+    threads::spawn(NAME.into(), move || {
+        let outcome = threads::catch(|| {
+            while !lifecycle.is_stopping() {
+                if let Err(e) = manager.run() {
+                    lifecycle.stop(StopReason::Host {
+                        error: failed(e).to_string(),
+                    });
+                }
+            }
+        });
+        if let Err(message) = outcome {
+            lifecycle.stop(StopReason::Internal {
+                thread: NAME.into(),
+                message,
+            });
+        }
+        lifecycle.wait_vcpus();
+        see_out(&lifecycle, &console, &*agent);
+    })
+    .map_err(|e| HostError::on("start thread", NAME, e))
+}
+
+/// The guest stands still. What it sent before it did still counts.
+fn see_out(lifecycle: &Lifecycle, console: &Console, agent: &dyn AgentSide) {
+    let farewell = threads::catch(|| {
+        for _ in 0..LAST_TURNS {
+            if console.drain_from_guest(Budget::TURN, Duration::ZERO) == Drained::Everything {
+                break;
+            }
+        }
+        if let Some(reason) = lifecycle.reason() {
+            agent.vm_stopped(&reason);
+        }
+    });
+    if let Err(message) = farewell {
+        tracing::error!(message, "panic while a VM was being seen out");
+    }
+    lifecycle.announce();
+}
+
+/// The loop's descriptors, and what to do when one is ready.
+struct Sources {
+    work: Loop,
+    poll: Duration,
+}
+
+impl Sources {
+    fn each(&self) -> [(i32, Source); SOURCES] {
+        use std::os::fd::AsRawFd as _;
+        [
+            (self.work.lifecycle.wake_fd().as_raw_fd(), Source::Wake),
+            (self.work.deadlines.as_raw_fd(), Source::Timer),
+            (self.work.drain.as_raw_fd(), Source::Drain),
+            (self.work.refill.as_raw_fd(), Source::Refill),
+        ]
+    }
+
+    fn serve(&self, source: Source) -> Result<(), HostError> {
+        match source {
+            Source::Wake => {
+                self.work
+                    .lifecycle
+                    .take_wake()
+                    .map_err(|e| HostError::on("read", "wake eventfd", e))?;
+            }
+            Source::Timer => self.deadlines()?,
+            Source::Drain => {
+                clear(&self.work.drain)?;
+                let drained = self.work.console.drain_from_guest(Budget::TURN, self.poll);
+                if drained == Drained::More {
+                    // Back to the end of the line, behind the other sources.
+                    let _ = self.work.drain.write(1);
+                }
+                // The device also rings when it had more for the guest than one call may place.
+                self.work.console.transmit();
+            }
+            Source::Refill => {
+                clear(&self.work.refill)?;
+                self.work.console.transmit();
+            }
+        }
+        Ok(())
+    }
+
+    fn deadlines(&self) -> Result<(), HostError> {
+        let failed = |e| HostError::new("timerfd_settime", e);
+        for due in self.work.deadlines.take_due().map_err(failed)? {
+            match due {
+                Deadline::Panic => self.work.bus.power().stop_for_panic(),
+                Deadline::Boot => self.boot_overdue(),
+                Deadline::Agent => self.tick()?,
+                Deadline::PowerOff => self.work.lifecycle.stop(StopReason::Requested),
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&self) -> Result<(), HostError> {
+        let again = match self.work.agent.tick() {
+            Tick::Again(wait) => wait,
+            Tick::Silent(wait) => {
+                if self.work.vcpus.are_all_dead() {
+                    let why = "the guest has halted itself (all vCPUs are halted and take no \
+                               interrupts)";
+                    self.work
+                        .lifecycle
+                        .stop(StopReason::AgentLost { why: why.into() });
+                }
+                wait
+            }
+            Tick::Lost(why) => {
+                self.work.lifecycle.stop(StopReason::AgentLost { why });
+                return Ok(());
+            }
+            Tick::Never => return Ok(()),
+        };
+        self.work
+            .deadlines
+            .set(Deadline::Agent, Instant::now().checked_add(again))
+            .map_err(|e| HostError::new("timerfd_settime", e))
+    }
+
+    fn boot_overdue(&self) {
+        // Ready, and whoever started the VM has not been polled since.
+        if self.work.agent.is_ready() {
+            return;
+        }
+        let limit = self.work.boot_limit.unwrap_or_default();
+        self.work.lifecycle.stop(StopReason::BootDeadline {
+            limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
+            halted: self.work.vcpus.are_all_dead(),
+        });
+    }
+}
+
+/// What became ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Wake,
+    Timer,
+    Drain,
+    Refill,
+}
+
+impl MutEventSubscriber for Sources {
+    fn process(&mut self, events: Events, _ops: &mut EventOps) {
+        let ready = events.fd();
+        let Some(source) = self
+            .each()
+            .into_iter()
+            .find_map(|(fd, source)| (fd == ready).then_some(source))
+        else {
+            return;
+        };
+        if let Err(e) = self.serve(source) {
+            self.work.lifecycle.stop(StopReason::Host {
+                error: e.to_string(),
+            });
+        }
+    }
+
+    fn init(&mut self, ops: &mut EventOps) {
+        for (fd, source) in self.each() {
+            let wanted = Events::with_data_raw(fd, source as u32, EventSet::IN);
+            if let Err(e) = ops.add(wanted) {
+                self.work.lifecycle.stop(StopReason::Host {
+                    error: format!("epoll: {e}"),
+                });
+            }
+        }
+    }
+}
+
+/// Takes what an eventfd counted.
+fn clear(fd: &EventFd) -> Result<(), HostError> {
+    match fd.read() {
+        Err(e) if e.kind() != std::io::ErrorKind::WouldBlock => {
+            Err(HostError::on("read", "eventfd", e))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,66 @@
+use super::*;
+
+fn with_env(pairs: &[(&str, &str)]) -> Result<Vec<(String, String)>, UsageError> {
+    let spec = ExecSpec {
+        env: pairs
+            .iter()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect(),
+        ..ExecSpec::default()
+    };
+    let text = |bytes: &ByteVec| String::from_utf8(bytes.to_vec()).unwrap();
+    Ok(spec
+        .config()?
+        .env
+        .iter()
+        .map(|variable| (text(&variable.key), text(&variable.value)))
+        .collect())
+}
+
+#[test]
+fn the_last_value_of_a_variable_counts() {
+    let pairs = with_env(&[("A", "1"), ("B", ""), ("A", "2")]).unwrap();
+    assert_eq!(
+        pairs,
+        [("B".into(), String::new()), ("A".into(), "2".into())]
+    );
+}
+
+#[test]
+fn names_and_values_no_program_could_get_are_refused() {
+    for pair in [("", "1"), ("A=B", "1"), ("A\0", "1"), ("A", "1\0")] {
+        assert_eq!(with_env(&[pair]).unwrap_err().field, "env", "{pair:?}");
+    }
+}
+
+#[test]
+fn hostnames_are_checked() {
+    let long = "a".repeat(HOSTNAME_MAX + 1);
+    for bad in ["", "a b", "a_b", "ü", long.as_str()] {
+        assert_eq!(check_hostname(bad).unwrap_err().field, "hostname");
+    }
+    assert!(check_hostname(&long[1..]).is_ok());
+    assert!(check_hostname("web-1.example").is_ok());
+}
+
+#[test]
+fn the_working_directory_must_be_absolute() {
+    for (path, good) in [("/work", true), ("work", false), ("", false)] {
+        let spec = ExecSpec {
+            current_dir: Some(path.into()),
+            ..ExecSpec::default()
+        };
+        assert_eq!(spec.config().is_ok(), good, "{path}");
+    }
+}
+
+#[test]
+fn a_refused_limit_keeps_its_name_and_bounds() {
+    let limits = Limits {
+        output_limit: 1,
+        ..Limits::default()
+    };
+    let error = refused_limit(limits.validate().unwrap_err());
+    assert_eq!(error.field, "output_limit");
+    assert_eq!(error.value, "1");
+}

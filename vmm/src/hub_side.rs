@@ -1,0 +1,130 @@
+//! The executions' hub at the host's end of the agent port.
+//!
+//! Translates between the device's words and the hub's, and watches whether the agent is alive.
+//!
+//! # When an agent counts as lost
+//! It is pinged every two seconds. After two pings in a row without an answer the vCPUs are looked
+//! at: a guest that has halted with interrupts off is over. After 30 without an answer (a minute in
+//! which the guest was running) the agent is lost. The count is of pings, not of time, so that a
+//! host that was suspended, or a process that was stopped, blames nobody.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use forebay_exec::{Hub, Verdict as Judgement};
+use forebay_virtio_console::{Closed, Gate, HEADER_LEN, Outgoing, Verdict};
+
+use crate::agent::{AgentSide, Tick};
+use crate::stop::StopReason;
+
+const PING_EVERY: Duration = Duration::from_secs(2);
+/// Unanswered pings after which the guest is looked at.
+const SILENT_AFTER: u32 = 2;
+/// Unanswered pings after which the agent is lost.
+const LOST_AFTER: u32 = 30;
+
+/// See the module's description.
+pub(crate) struct HubSide {
+    hub: Arc<Hub>,
+    pulse: Mutex<Pulse>,
+}
+
+/// What is known of the agent's life.
+#[derive(Debug, Default)]
+struct Pulse {
+    /// Number of the last ping sent.
+    sent: u64,
+    /// The answer seen last.
+    answered: Option<u64>,
+    /// Pings sent since an answer was seen.
+    unanswered: u32,
+}
+
+impl HubSide {
+    pub(crate) fn new(hub: Arc<Hub>) -> Self {
+        Self {
+            hub,
+            pulse: Mutex::default(),
+        }
+    }
+}
+
+impl Pulse {
+    /// Takes note of the last answer, if it is a new one, and of a ping about to be sent.
+    fn beat(&mut self, answered: Option<u64>) -> Tick {
+        if answered != self.answered {
+            self.answered = answered;
+            self.unanswered = 0;
+        }
+        let unanswered = self.unanswered;
+        self.sent += 1;
+        self.unanswered += 1;
+        if unanswered >= LOST_AFTER {
+            Tick::Lost(format!(
+                "{unanswered} pings, {PING_EVERY:?} apart, were not answered"
+            ))
+        } else if unanswered >= SILENT_AFTER {
+            Tick::Silent(PING_EVERY)
+        } else {
+            Tick::Again(PING_EVERY)
+        }
+    }
+}
+
+impl Gate for HubSide {
+    fn judge(&self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
+        match self.hub.judge(head, rest) {
+            Judgement::Accept(len) => Verdict::Accept(len),
+            Judgement::Discard(len) => Verdict::Discard(len),
+            Judgement::Close(why) => Verdict::Close(why),
+        }
+    }
+
+    fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {
+        self.hub.deliver(payload)
+    }
+
+    fn next_to_guest(&self) -> Option<Outgoing> {
+        let frame = self.hub.next_to_guest()?;
+        Some(Outgoing {
+            head: frame.head,
+            body: frame.body,
+        })
+    }
+
+    fn opened(&self) {
+        self.hub.opened();
+    }
+
+    fn closed(&self, why: Closed) {
+        self.hub.closed(&why.to_string());
+    }
+}
+
+impl AgentSide for HubSide {
+    fn vm_stopped(&self, reason: &StopReason) {
+        self.hub.vm_gone(&reason.to_string());
+    }
+
+    fn tick(&self) -> Tick {
+        let mut pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+        let tick = pulse.beat(self.hub.last_pong());
+        let ping = pulse.sent;
+        drop(pulse);
+        // Refused when there is no connection or no room: then it counts as unanswered.
+        self.hub.ping(ping);
+        tick
+    }
+
+    fn is_ready(&self) -> bool {
+        let ready = pin!(self.hub.ready());
+        let mut once = Context::from_waker(Waker::noop());
+        matches!(ready.poll(&mut once), Poll::Ready(Ok(_)))
+    }
+}
+
+#[cfg(test)]
+#[path = "hub_side_test.rs"]
+mod tests;

@@ -1,0 +1,342 @@
+//! A machine: KVM VM, memory, vCPUs, devices and event loop, from start to end.
+//!
+//! It knows nothing of executions: port 1 belongs to the [`AgentSide`] given to it. [`crate::Vm`] is
+//! a machine with the executions' hub as that side.
+//!
+//! # Order of assembly
+//! Memory before the interrupt controller (a slot added later waits milliseconds for the host
+//! kernel); vCPUs and devices next; the kernel last, while the probe of this host, made once per
+//! process, runs beside it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_virtio_console::{Console, Inspection};
+use kvm_ioctls::{Kvm, VmFd};
+use vm_memory::GuestMemoryMmap;
+
+use crate::agent::{AgentSide, Transmitter};
+use crate::boot::{self, BootSource, cmdline::CommandLine};
+use crate::boot_report::{BootClock, BootReport, GuestTimes, Moment};
+use crate::console_log::ConsoleLog;
+use crate::deadline::{Deadline, Deadlines};
+use crate::devices::Devices;
+use crate::diagnosis;
+use crate::error::{BootFailure, HostError, StartError, UsageError};
+use crate::event_loop::{self, Loop};
+use crate::kvm;
+use crate::layout::KVM_TSS;
+use crate::memory::{self, MIB};
+use crate::power::Power;
+use crate::probe;
+use crate::reaper::{self, Remains};
+use crate::stop::{Lifecycle, StopReason, eventfd};
+use crate::vcpu::look::VcpuView;
+use crate::vcpu::{BOOT_VCPU, Vcpu};
+use crate::vcpus::Vcpus;
+
+/// A machine to be made; every value has been checked.
+pub(crate) struct MachineSpec {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initramfs: Vec<PathBuf>,
+    pub(crate) cmdline: CommandLine,
+    pub(crate) cpus: u8,
+    pub(crate) memory_mib: u32,
+    pub(crate) console: Arc<ConsoleLog>,
+    /// When [`Machine::mark_ready`] must have been called; `None` if it never will be.
+    pub(crate) boot_limit: Option<Duration>,
+}
+
+/// A running VM without executions: a kernel, its console, and its end.
+///
+/// Dropping it stops the vCPUs before it returns and frees everything within a second; see
+/// [`close`](Self::close) to wait for that. It must not be dropped from within a console tap or the
+/// agent side, which run on the VM's own threads.
+pub struct Machine {
+    lifecycle: Arc<Lifecycle>,
+    clock: Arc<BootClock>,
+    deadlines: Arc<Deadlines>,
+    log: Arc<ConsoleLog>,
+    vcpus: Arc<Vcpus>,
+    console: Arc<Console>,
+    /// Taken by the reaper.
+    remains: Option<Remains>,
+}
+
+/// What a machine is made of before it runs.
+struct Assembly {
+    vm: VmFd,
+    memory: GuestMemoryMmap,
+    vcpus: Vec<Vcpu>,
+}
+
+impl Machine {
+    /// Makes the machine and lets it run. Returns when the vCPUs have been started.
+    pub(crate) fn start(spec: MachineSpec, agent: Arc<dyn AgentSide>) -> Result<Self, StartError> {
+        let clock = Arc::new(BootClock::start());
+        let kvm = kvm::open()?;
+        let probing = probe::start();
+        let Assembly { vm, memory, vcpus } = assemble(&kvm, &spec)?;
+        let lifecycle = Arc::new(Lifecycle::new(eventfd()?));
+        let deadlines = Arc::new(Deadlines::new()?);
+        let log = Arc::clone(&spec.console);
+        let devices = Devices::new(
+            &vm,
+            &memory,
+            Arc::clone(&agent),
+            Arc::clone(&log),
+            Power::new(
+                Arc::clone(&lifecycle),
+                Arc::clone(&deadlines),
+                Arc::clone(&log),
+            ),
+            Arc::clone(&clock),
+            Arc::clone(&deadlines),
+        )?;
+        clock.note(Moment::SetUp);
+
+        let source = BootSource {
+            kernel: spec.kernel,
+            initramfs: spec.initramfs,
+            cmdline: spec.cmdline,
+            cpus: spec.cpus,
+        };
+        let entry = boot::load(&source, &memory, u64::from(spec.memory_mib) * MIB)?;
+        if let Some(boot_vcpu) = vcpus.get(usize::from(BOOT_VCPU)) {
+            boot_vcpu.boot_at(entry)?;
+        }
+        clock.note(Moment::Loaded);
+        probing.result()?;
+
+        let Devices {
+            bus,
+            console,
+            drain,
+            refill,
+            acknowledge,
+        } = devices;
+        let slots = vcpus.iter().map(Vcpu::look_slot).collect();
+        let looks = Arc::new(Vcpus::new(slots, Arc::clone(&lifecycle)));
+        if let Some(limit) = spec.boot_limit {
+            deadlines
+                .set(Deadline::Boot, Instant::now().checked_add(limit))
+                .map_err(|e| HostError::new("timerfd_settime", e))?;
+        }
+        // From here on the parts are together: an error below drops the machine, which stops and
+        // frees whatever runs.
+        let mut machine = Self {
+            lifecycle: Arc::clone(&lifecycle),
+            clock: Arc::clone(&clock),
+            deadlines: Arc::clone(&deadlines),
+            log,
+            vcpus: Arc::clone(&looks),
+            console: Arc::clone(&console),
+            remains: Some(Remains {
+                threads: Vec::new(),
+                bus: Arc::clone(&bus),
+                console: Arc::clone(&console),
+                acknowledge,
+                vm,
+                memory,
+            }),
+        };
+        machine.adopt(event_loop::start(Loop {
+            lifecycle: Arc::clone(&lifecycle),
+            deadlines,
+            vcpus: looks,
+            bus: Arc::clone(&bus),
+            console,
+            agent,
+            drain,
+            refill,
+            boot_limit: spec.boot_limit,
+        })?);
+        for vcpu in vcpus {
+            let (bus, lifecycle) = (Arc::clone(&bus), Arc::clone(&lifecycle));
+            machine.adopt(vcpu.start(bus, lifecycle, Arc::clone(&clock))?);
+        }
+        Ok(machine)
+    }
+
+    fn adopt(&mut self, thread: JoinHandle<()>) {
+        if let Some(remains) = &mut self.remains {
+            remains.threads.push(thread);
+        }
+    }
+
+    /// Stops the machine at once, as pulling the plug does, for the reason
+    /// [`StopReason::Requested`]. Returns immediately; [`wait`](Self::wait) tells when it has stopped.
+    pub fn stop(&self) {
+        self.lifecycle.stop(StopReason::Requested);
+    }
+
+    /// As [`stop`](Self::stop), for another reason. Has no effect once an end has begun.
+    pub(crate) fn stop_for(&self, reason: StopReason) {
+        self.lifecycle.stop(reason);
+    }
+
+    /// The guest has been asked to switch itself off: its doing so counts as requested, and if it has
+    /// not done so after `limit` it is stopped.
+    pub(crate) fn expect_power_off(&self, limit: Duration) {
+        self.lifecycle.want_power_off();
+        let at = Instant::now().checked_add(limit);
+        if let Err(error) = self.deadlines.set(Deadline::PowerOff, at) {
+            // No clock to give the guest time by.
+            tracing::warn!(%error, "stopping without grace");
+            self.stop();
+        }
+    }
+
+    /// Waits for the machine's end: its vCPUs have stopped, and their last output is in the log.
+    /// Works on any runtime; any number may wait, also afterwards.
+    pub async fn wait(&self) -> StopReason {
+        self.lifecycle.wait().await
+    }
+
+    /// As [`wait`](Self::wait), blocking this thread for at most `limit`. `None` if it still runs.
+    pub fn wait_blocking(&self, limit: Option<Duration>) -> Option<StopReason> {
+        self.lifecycle.wait_blocking(limit)
+    }
+
+    /// How it ended, if it has.
+    pub fn stopped(&self) -> Option<StopReason> {
+        self.lifecycle.stopped()
+    }
+
+    /// Stops the machine if it runs, and waits until every thread, descriptor and mapping of it is
+    /// gone. Dropping the future leaves that to go on by itself.
+    pub async fn close(mut self) -> StopReason {
+        self.lifecycle.stop(StopReason::Requested);
+        let freed = self.remains.take().map(reaper::reap);
+        let reason = self.lifecycle.wait().await;
+        // Holds the devices too.
+        drop(self);
+        if let Some(freed) = freed {
+            freed.wait().await;
+        }
+        reason
+    }
+
+    /// What the guest printed.
+    #[must_use]
+    pub fn console_log(&self) -> &Arc<ConsoleLog> {
+        &self.log
+    }
+
+    /// When each point of the boot was reached, as far as it has come.
+    #[must_use]
+    pub fn boot_report(&self) -> BootReport {
+        self.clock.report()
+    }
+
+    /// Time since the start.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.clock.elapsed()
+    }
+
+    /// The agent is ready: the boot deadline is off. `guest` is what the agent says of its own boot.
+    /// Only the first call counts.
+    pub(crate) fn mark_ready(&self, guest: GuestTimes) {
+        self.clock.note(Moment::Ready);
+        self.clock.note_guest(guest);
+        if let Err(error) = self.deadlines.set(Deadline::Boot, None) {
+            // It will go off and see that the agent is ready.
+            tracing::debug!(%error, "the boot deadline stays armed");
+        }
+    }
+
+    /// Says why the machine, which ended for `reason`, did not become ready.
+    pub(crate) fn boot_failure(&self, reason: StopReason) -> BootFailure {
+        diagnosis::boot_failure(self, reason)
+    }
+
+    /// Lets out what the gate has for the guest, as far as the guest has room. To be called, from any
+    /// thread and with no lock of the gate held, whenever the gate has got something; from within
+    /// a call of the gate there is no need, and it does nothing.
+    pub fn transmit(&self) {
+        self.transmitter().transmit();
+    }
+
+    /// The same, without the machine.
+    pub(crate) fn transmitter(&self) -> Transmitter {
+        Transmitter::new(Arc::clone(&self.console))
+    }
+
+    /// The state of vCPUs and devices, by name. Costs each vCPU an exit.
+    #[must_use]
+    pub fn inspect(&self) -> MachineView {
+        MachineView {
+            uptime: self.uptime(),
+            stopped: self.stopped(),
+            boot: self.boot_report(),
+            vcpus: self.vcpus.look(),
+            console_bytes: self.log.written(),
+            device: self.console.inspect(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine")
+            .field("stopped", &self.stopped())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let Some(remains) = self.remains.take() else {
+            return;
+        };
+        self.lifecycle.stop(StopReason::Dropped);
+        self.lifecycle.wait_vcpus();
+        drop(reaper::reap(remains));
+    }
+}
+
+/// A machine's state at one moment.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct MachineView {
+    /// Time since the start.
+    pub uptime: Duration,
+    /// How it ended, if it has.
+    pub stopped: Option<StopReason>,
+    /// How far the boot has come, and when.
+    pub boot: BootReport,
+    /// What each vCPU was doing; `None` for one that did not answer.
+    pub vcpus: Vec<Option<VcpuView>>,
+    /// Console output so far, in bytes.
+    pub console_bytes: u64,
+    /// The console device, with the agent's port.
+    pub device: Inspection,
+}
+
+/// Creates VM, memory and vCPUs.
+fn assemble(kvm: &Kvm, spec: &MachineSpec) -> Result<Assembly, StartError> {
+    let most = kvm.get_max_vcpus();
+    if usize::from(spec.cpus) > most {
+        return Err(UsageError::new(
+            "cpus",
+            spec.cpus,
+            format!("this host's KVM allows at most {most}"),
+        )
+        .into());
+    }
+    let supported = kvm::supported_cpuid(kvm)?;
+    let vm = kvm::create_vm(kvm)?;
+    let memory = memory::map(u64::from(spec.memory_mib) * MIB)?;
+    memory::attach(&vm, &memory)?;
+    vm.set_tss_address(KVM_TSS)
+        .map_err(|e| HostError::new("KVM_SET_TSS_ADDR", e))?;
+    vm.create_irq_chip()
+        .map_err(|e| HostError::new("KVM_CREATE_IRQCHIP", e))?;
+    let vcpus = (0..spec.cpus)
+        .map(|id| Vcpu::new(&vm, supported, id, spec.cpus))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(Assembly { vm, memory, vcpus })
+}

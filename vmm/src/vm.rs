@@ -1,0 +1,214 @@
+//! A VM that runs commands: a [`Machine`] with the executions' hub at the agent's port.
+
+use std::ffi::OsStr;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use forebay_exec::{Client, Exec, Hub, Link, Ready};
+
+use crate::boot_report::{BootReport, GuestTimes};
+use crate::builder::VmBuilder;
+use crate::console_log::ConsoleLog;
+use crate::error::StartError;
+use crate::hub_side::HubSide;
+use crate::inspect::VmView;
+use crate::machine::Machine;
+use crate::stop::StopReason;
+
+/// Beyond the grace given to its processes, what a guest gets to switch itself off.
+const POWER_OFF_MARGIN: Duration = Duration::from_secs(2);
+
+/// A running VM.
+///
+/// Dropping it kills the guest at once: when the drop returns no vCPU runs any more, and within a
+/// second no thread, descriptor or memory is left. [`close`](Self::close) waits for that;
+/// [`stop`](Self::stop) gives the guest time first. It must not be dropped from within a
+/// [console tap](VmBuilder::console_tap), which runs on the VM's own threads.
+///
+/// Works on any runtime and needs none of its own: what must go on goes on when nothing is polled.
+pub struct Vm {
+    // In the order of dropping: the machine's end must reach the hub's waiters.
+    machine: Machine,
+    hub: Arc<Hub>,
+    client: Client,
+    /// The hub holds it weakly.
+    _link: Arc<dyn Link>,
+    agent: Ready,
+}
+
+impl Vm {
+    /// A VM to be started.
+    pub fn builder() -> VmBuilder {
+        VmBuilder::default()
+    }
+
+    /// Starts what `builder` describes and waits until the agent in the guest is ready.
+    pub(crate) async fn start(builder: VmBuilder) -> Result<Self, StartError> {
+        let hub = builder.hub()?;
+        let side = Arc::new(HubSide::new(Arc::clone(&hub)));
+        let machine = builder.start_with(side)?;
+        let link: Arc<dyn Link> = Arc::new(machine.transmitter());
+        hub.set_link(Arc::downgrade(&link));
+        let agent = match wait_for_agent(&machine, &hub).await {
+            Ok(agent) => agent,
+            Err(reason) => {
+                let failure = machine.boot_failure(reason);
+                drop(link);
+                machine.close().await;
+                return Err(StartError::Boot(Box::new(failure)));
+            }
+        };
+        machine.mark_ready(GuestTimes {
+            pid1: agent.pid1_us.map(Duration::from_micros),
+            ready: agent.ready_us.map(Duration::from_micros),
+        });
+        Ok(Self {
+            machine,
+            client: Client::new(Arc::clone(&hub)),
+            hub,
+            _link: link,
+            agent,
+        })
+    }
+
+    /// A command that runs `program` with `args` in the guest, without a shell. Awaiting it runs it
+    /// to its end; see [`Exec`] for the other ways.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let vm = forebay::Vm::builder().start().await?;
+    /// let out = vm.exec("sh", ["-c", "echo hello; exit 3"]).await?;
+    /// assert_eq!(out.status().code(), Some(3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn exec<I, S>(&self, program: impl AsRef<OsStr>, args: I) -> Exec
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        self.client.exec(program, args)
+    }
+
+    /// A command line for the guest's `sh`.
+    pub fn shell(&self, line: impl AsRef<OsStr>) -> Exec {
+        self.client.shell(line)
+    }
+
+    /// The door to this VM's executions, to be cloned and handed around. It does not keep the VM
+    /// alive.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What the agent said of itself when it became ready.
+    #[must_use]
+    pub fn agent(&self) -> &Ready {
+        &self.agent
+    }
+
+    /// Waits for the VM's end and says how it came about. Any number may wait, also afterwards.
+    /// Every other waiting call on this VM learns of the end at the same time.
+    pub async fn wait(&self) -> StopReason {
+        self.machine.wait().await
+    }
+
+    /// How the VM ended, if it has.
+    #[must_use]
+    pub fn stopped(&self) -> Option<StopReason> {
+        self.machine.stopped()
+    }
+
+    /// Asks the guest to end and waits until it has: SIGTERM to every process, SIGKILL after
+    /// `grace` to those that are left, file systems written, power off. A guest that does not obey is killed
+    /// two seconds after the grace, whether or not this future is polled.
+    ///
+    /// The reason is [`StopReason::Requested`] unless the guest had ended otherwise before.
+    pub async fn stop(&self, grace: Duration) -> StopReason {
+        self.machine
+            .expect_power_off(grace.saturating_add(POWER_OFF_MARGIN));
+        let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
+        self.hub.power_off(false, grace_ms);
+        self.machine.wait().await
+    }
+
+    /// Kills the guest at once, as pulling the plug does. Does not wait; [`wait`](Self::wait) does.
+    pub fn kill(&self) {
+        self.machine.stop();
+    }
+
+    /// Kills the guest if it runs, and waits until every thread, descriptor and mapping of the VM is
+    /// gone. Says how the VM ended.
+    pub async fn close(self) -> StopReason {
+        let Self {
+            machine,
+            hub,
+            client,
+            _link,
+            agent: _,
+        } = self;
+        drop((_link, client, hub));
+        machine.close().await
+    }
+
+    /// What the guest printed on its console.
+    #[must_use]
+    pub fn console(&self) -> &Arc<ConsoleLog> {
+        self.machine.console_log()
+    }
+
+    /// When each point of the boot was reached.
+    #[must_use]
+    pub fn boot_report(&self) -> BootReport {
+        self.machine.boot_report()
+    }
+
+    /// The state of everything in the VM, by name, for people and logs. Costs each vCPU an exit.
+    #[must_use]
+    pub fn inspect(&self) -> VmView {
+        VmView {
+            machine: self.machine.inspect(),
+            executions: self.hub.inspect().into(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Vm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vm")
+            .field("machine", &self.machine)
+            .field("executions", &self.client.active())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits for the agent, or for whatever comes instead.
+async fn wait_for_agent(machine: &Machine, hub: &Hub) -> Result<Ready, StopReason> {
+    let mut ready = pin!(hub.ready());
+    let mut stopped = pin!(machine.wait());
+    let first = poll_fn(|cx| {
+        // The end first: it is also why the hub gives up, and it says more.
+        if let Poll::Ready(reason) = stopped.as_mut().poll(cx) {
+            return Poll::Ready(Err(Ok(reason)));
+        }
+        ready
+            .as_mut()
+            .poll(cx)
+            .map(|outcome| outcome.map_err(|refusal| Err(refusal.to_string())))
+    })
+    .await;
+    match first {
+        Ok(ready) => Ok(ready),
+        Err(Ok(reason)) => Err(reason),
+        Err(Err(why)) => {
+            // The guest still runs, but host and agent do not understand each other. If the VM
+            // ended at the same moment, that reason stands.
+            machine.stop_for(StopReason::AgentLost { why });
+            Err(machine.wait().await)
+        }
+    }
+}
