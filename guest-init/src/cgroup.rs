@@ -1,7 +1,7 @@
 //! Control groups: one leaf per execution under one parent.
 //!
 //! The parent's limits leave memory and process numbers for the agent, which stays in the root
-//! group. A leaf holds everything that an execution started, whatever sessions and groups those
+//! group. There it has half of each contended CPU, however many processes the executions have. A leaf holds everything that an execution started, whatever sessions and groups those
 //! processes made, so that killing it misses none. A leaf whose leader has gone may still hold
 //! descendants, which live on; the leaf is removed when the kernel reports it empty. So there are
 //! never more leaves than processes, and the parent bounds those.
@@ -27,8 +27,9 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 const MIB: u64 = 1 << 20;
 
-/// Smallest memory left to the agent and the kernel.
-const RESERVE_MIN: u64 = 16 * MIB;
+/// Smallest memory left to the agent and the kernel: eight times what the agent has with all
+/// executions running.
+const RESERVE_MIN: u64 = 8 * MIB;
 
 /// Groups below a leaf, made by its own processes, that are removed with it in one attempt.
 const NESTED_MAX: usize = 1024;
@@ -95,13 +96,12 @@ impl Parent {
 
     /// Limits what all executions together may take.
     fn limit(&self) {
-        let info = rustix::system::sysinfo();
-        #[allow(
-            clippy::useless_conversion,
-            reason = "the field is as wide as the machine's word, which is not 64 bits everywhere"
-        )]
-        let total = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit));
-        self.set("memory.max", memory_limit(total));
+        if let Err(error) = fs::write(self.path.join("cgroup.subtree_control"), "+cpu") {
+            trace!("executions do not share the CPU fairly: {error}");
+        }
+        if let Some((total, available)) = memory() {
+            self.set("memory.max", memory_limit(total, available));
+        }
         if let Some(limit) = process_limit() {
             self.set("pids.max", limit);
         }
@@ -212,14 +212,14 @@ impl AsFd for Leaf {
     }
 }
 
-/// Lets groups below the root account memory and processes. A kernel that lacks one of the two
-/// still gives the other.
+/// Lets groups below the root be limited. A kernel that lacks one of the controllers still gives
+/// the others.
 fn enable(root: &Path) -> io::Result<()> {
     let control = root.join("cgroup.subtree_control");
-    if fs::write(&control, "+memory +pids").is_ok() {
+    if fs::write(&control, "+cpu +memory +pids").is_ok() {
         return Ok(());
     }
-    for controller in ["+memory", "+pids"] {
+    for controller in ["+cpu", "+memory", "+pids"] {
         match fs::write(&control, controller) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
             Err(error) => say(format_args!("no control of {}: {error}", &controller[1..])),
@@ -229,11 +229,28 @@ fn enable(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What the executions may take of `total` bytes: all but the larger of 16 MiB and a twentieth,
-/// and never less than half.
-fn memory_limit(total: u64) -> u64 {
+/// The guest's memory, and what of it can be had without swapping, in bytes.
+fn memory() -> Option<(u64, u64)> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    Some((
+        meminfo(&text, "MemTotal:")?,
+        meminfo(&text, "MemAvailable:")?,
+    ))
+}
+
+/// One figure of `/proc/meminfo`, in bytes.
+fn meminfo(text: &str, field: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// What the executions may take of the memory that is `available` before the first one: all but
+/// the larger of 8 MiB and a twentieth of the total, and never less than half. What the kernel and
+/// the initramfs hold already is nobody's to limit.
+fn memory_limit(total: u64, available: u64) -> u64 {
     let reserve = (total / 20).max(RESERVE_MIN);
-    total.saturating_sub(reserve).max(total / 2)
+    available.saturating_sub(reserve).max(available / 2)
 }
 
 /// What the executions may take of the kernel's process numbers.

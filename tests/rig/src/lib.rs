@@ -9,7 +9,7 @@
 //! ```text
 //! host                          │ L1 (emulated)                        │ L2
 //! run() ── initramfs ───────────┼─▶ forebay-rig-init (PID 1)           │
-//!   │      program, libraries,  │     holds one VM open                │
+//!   │      program, libraries,  │     holds idle VMs open              │
 //!   │      files, order.json    │     runs the program ── /dev/kvm ────┼─▶ guests under test
 //!   ◀── console (serial) ───────┤                                      │
 //!   ◀── control, stdout, stderr,┤ virtio-serial ports                  │

@@ -1,11 +1,13 @@
 //! PID 1 of the rig's L1: makes a small system around one program, runs it, reports, powers off.
 //!
-//! Statically linked and the only program of ours in L1's base. It owns mounts, modules, the open VM
-//! and the copying between the program's pipes and the ports; it knows nothing of what it runs. The
-//! host reads its reports (`forebay_rig::order`) and, when they are complete, ends the emulator.
+//! Statically linked and the only program of ours in L1's base. It owns mounts, modules, the VMs
+//! held open, and the copying between the program's pipes and the ports; it knows nothing of what it
+//! runs. The host reads its reports (`forebay_rig::order`) and, when they are complete, ends the
+//! emulator.
 
 #![forbid(unsafe_code)]
 
+mod held;
 mod ports;
 mod program;
 mod system;
@@ -19,6 +21,7 @@ use anyhow::{Context, Result};
 use forebay_rig::order::{ORDER_PATH, Order, Report, port};
 use rustix::system::RebootCommand;
 
+use crate::held::Held;
 use crate::program::Streams;
 
 /// How long the host may take to end the emulator after the last report.
@@ -51,9 +54,7 @@ fn run(control: &mut fs::File) -> Result<Report> {
     let order: Order = serde_json::from_slice(&text).context("understand the order")?;
     system::load_modules(&order.modules)?;
     system::loopback_up();
-    // Held until the emulator ends. Creating the first and destroying the last VM patches L1's
-    // kernel text, which costs every VM milliseconds and has crashed L1 on two emulated processors.
-    let _held = system::hold_a_vm()?;
+    let _held = Held::create()?;
     let watched = control.try_clone().context("watch the control port")?;
     thread::spawn(move || power_off_without_host(watched));
     // What the host sends to a port that is not open is lost, and it sends once we are ready.

@@ -1,12 +1,11 @@
-//! The system around the program: file systems, kernel modules, loopback, and one VM held open.
+//! The system around the program: file systems, kernel modules, loopback.
 
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, mount};
 
@@ -66,15 +65,4 @@ pub(crate) fn loopback_up() {
     if !up.is_ok_and(|status| status.success()) {
         eprintln!("rig init: loopback stays down");
     }
-}
-
-/// Creates a VM with a vCPU that does nothing, and so shows that `/dev/kvm` works.
-pub(crate) fn hold_a_vm() -> Result<(VmFd, VcpuFd)> {
-    File::open("/dev/kvm")
-        .context("open /dev/kvm: the emulated processor offers no virtualisation")?;
-    let vm = Kvm::new()
-        .and_then(|kvm| kvm.create_vm())
-        .context("create a VM in L1")?;
-    let vcpu = vm.create_vcpu(0).context("create a vCPU in L1")?;
-    Ok((vm, vcpu))
 }
