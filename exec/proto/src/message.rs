@@ -170,8 +170,8 @@ pub enum FailureKind {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Failure {
-    /// What kind of fault.
-    #[n(0)]
+    /// What kind of fault; [`FailureKind::Other`] for one that a newer peer knows.
+    #[cbor(n(0), decode_with = "decode_kind")]
     pub kind: FailureKind,
     /// The guest kernel's error number, if one was the cause.
     #[n(1)]
@@ -212,6 +212,20 @@ pub(crate) fn decode<'b, T: Decode<'b, ()>>(bytes: &'b [u8]) -> Option<T> {
     let mut decoder = minicbor::Decoder::new(bytes);
     let body = decoder.decode().ok()?;
     (decoder.position() == bytes.len()).then_some(body)
+}
+
+/// Reads a failure kind; one that this end does not know is `Other`.
+fn decode_kind<Ctx>(
+    decoder: &mut minicbor::Decoder<'_>,
+    ctx: &mut Ctx,
+) -> Result<FailureKind, minicbor::decode::Error> {
+    match FailureKind::decode(&mut decoder.probe(), ctx) {
+        Err(error) if !error.is_unknown_variant() => Err(error),
+        known => {
+            decoder.skip()?;
+            Ok(known.unwrap_or(FailureKind::Other))
+        }
+    }
 }
 
 /// Cuts a text to what an event may carry, at a character boundary.

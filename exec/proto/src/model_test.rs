@@ -18,7 +18,7 @@ use crate::{ExecId, FRAME_MAX, HEADER_LEN, Limits, Stream};
 
 #[derive(Debug, Clone)]
 enum Op {
-    Start { piped: bool },
+    Start { piped: bool, size: usize },
     Write { exec: usize, n: usize },
     CancelWrite { exec: usize },
     Close { exec: usize },
@@ -41,7 +41,8 @@ fn op() -> impl Strategy<Value = Op> {
     let exec = 0..6usize;
     let size = prop_oneof![1..40usize, 1..2000usize];
     prop_oneof![
-        2 => any::<bool>().prop_map(|piped| Op::Start { piped }),
+        2 => (any::<bool>(), prop_oneof![4 => Just(0usize), 1 => 0..60_000usize])
+            .prop_map(|(piped, size)| Op::Start { piped, size }),
         3 => (exec.clone(), size.clone()).prop_map(|(exec, n)| Op::Write { exec, n }),
         1 => exec.clone().prop_map(|exec| Op::CancelWrite { exec }),
         1 => exec.clone().prop_map(|exec| Op::Close { exec }),
@@ -133,10 +134,11 @@ impl World {
 
     fn apply(&mut self, op: &Op) {
         match *op {
-            Op::Start { piped } => {
+            Op::Start { piped, size } => {
+                let word = "w".repeat(size);
                 let stdin = if piped { Stdin::Pipe } else { Stdin::Null };
                 let admitted = self.pair.host.active() < self.limits.max_executions;
-                let started = self.pair.host.start(crate::pair::argv(&["cmd"]), stdin);
+                let started = self.pair.try_start(&["cmd", &word], stdin);
                 assert_eq!(started.is_ok(), admitted, "admission is exact");
                 if let Ok(id) = started {
                     self.order.push(id);
@@ -376,7 +378,10 @@ impl World {
         for id in self.order.clone() {
             self.pair.host.forget(id);
         }
-        assert!(self.pair.host.ids().is_empty(), "no entry stays behind");
+        assert!(
+            self.pair.host.inspect().executions.is_empty(),
+            "no entry stays behind"
+        );
         assert_eq!(self.pair.guest.executions(), 0);
     }
 }

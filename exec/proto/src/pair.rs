@@ -78,8 +78,16 @@ impl Pair {
         }
     }
 
+    pub(crate) fn try_start(
+        &mut self,
+        words: &[&str],
+        stdin: host::Stdin,
+    ) -> Result<ExecId, host::StartError> {
+        self.host.start(host::Start::new(argv(words), stdin)?)
+    }
+
     pub(crate) fn start(&mut self, stdin: host::Stdin) -> ExecId {
-        self.host.start(argv(&["cmd"]), stdin).unwrap()
+        self.try_start(&["cmd"], stdin).unwrap()
     }
 
     /// Starts a command and runs the link until it has started.

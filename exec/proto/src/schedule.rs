@@ -48,6 +48,7 @@ pub struct Full;
 /// Where in a round the scheduler stands.
 #[derive(Debug, Clone, Copy)]
 enum Phase {
+    Begin,
     Acks { left: usize },
     Controls { left: u8 },
     Slot,
@@ -55,9 +56,9 @@ enum Phase {
 
 /// The order of departure of one end of one connection.
 ///
-/// Callers put an execution in at most once per class until its turn came
-/// (`ack_queued` and `slot_queued` flags beside the execution), which bounds both lists by the
-/// number of executions.
+/// Callers put an execution in at most once per class until its turn came, which they mark beside
+/// the execution, and take it out when they forget it. That bounds both lists by the number of
+/// executions known.
 #[derive(Debug)]
 pub struct Scheduler<C> {
     acks: VecDeque<ExecId>,
@@ -80,7 +81,7 @@ impl<C> Scheduler<C> {
             acks: VecDeque::new(),
             controls: VecDeque::new(),
             slots: VecDeque::new(),
-            phase: Phase::Slot,
+            phase: Phase::Begin,
         }
     }
 
@@ -95,12 +96,6 @@ impl<C> Scheduler<C> {
         self.acks.push_back(id);
     }
 
-    /// Whether another control fits.
-    #[must_use]
-    pub fn has_control_room(&self) -> bool {
-        self.controls.len() < CONTROL_QUEUE
-    }
-
     /// Controls in line.
     #[must_use]
     pub fn controls(&self) -> usize {
@@ -112,7 +107,7 @@ impl<C> Scheduler<C> {
     /// # Errors
     /// [`Full`]: [`CONTROL_QUEUE`] wait already; nothing was dropped, the caller waits or fails.
     pub fn push_control(&mut self, control: C) -> Result<(), Full> {
-        if !self.has_control_room() {
+        if self.controls.len() >= CONTROL_QUEUE {
             return Err(Full);
         }
         self.controls.push_back(control);
@@ -124,13 +119,27 @@ impl<C> Scheduler<C> {
         self.slots.push_back(slot);
     }
 
+    /// Takes an execution out of both lists. Its owner forgets it.
+    pub fn remove(&mut self, id: ExecId) {
+        self.acks.retain(|ack| *ack != id);
+        self.slots.retain(|slot| *slot != Slot::Exec(id));
+    }
+
     /// Takes the next turn, or `None` when nothing waits.
     pub fn next_turn(&mut self) -> Option<Turn<C>> {
         if self.is_idle() {
+            self.phase = Phase::Begin;
             return None;
         }
         loop {
             match self.phase {
+                // Acks that become due during the round wait for the next one, so that a reader
+                // releasing without pause cannot hold back controls and data.
+                Phase::Begin => {
+                    self.phase = Phase::Acks {
+                        left: self.acks.len(),
+                    }
+                }
                 Phase::Acks { left } => match left.checked_sub(1) {
                     Some(left) => {
                         self.phase = Phase::Acks { left };
@@ -155,11 +164,7 @@ impl<C> Scheduler<C> {
                     None => self.phase = Phase::Slot,
                 },
                 Phase::Slot => {
-                    // Acks that become due during the round wait for the next one, so that a
-                    // reader releasing without pause cannot hold back controls and data.
-                    self.phase = Phase::Acks {
-                        left: self.acks.len(),
-                    };
+                    self.phase = Phase::Begin;
                     if let Some(slot) = self.slots.pop_front() {
                         return Some(Turn::Slot(slot));
                     }
@@ -173,7 +178,7 @@ impl<C> Scheduler<C> {
         self.acks.clear();
         self.controls.clear();
         self.slots.clear();
-        self.phase = Phase::Slot;
+        self.phase = Phase::Begin;
     }
 }
 

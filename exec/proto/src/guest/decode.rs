@@ -13,9 +13,6 @@ use crate::id::ExecId;
 use crate::message::{Bootstrap, Request, decode, decode_u32, decode_u64};
 use crate::{GENERATION, PeerFault, REQUEST_MAX, REQUEST_PART};
 
-/// Largest payload of a frame other than stdin or a request part.
-const SMALL_MAX: usize = FRAME_MAX - HEADER_LEN;
-
 #[derive(Debug)]
 pub(super) struct Decoder {
     head: [u8; HEADER_LEN],
@@ -79,6 +76,8 @@ impl Conn {
             match &mut body.sink {
                 Sink::Stdin(id) => {
                     if let Some(exec) = self.execs.get_mut(id) {
+                        // Exactly: doubling would hold up to twice the allowance.
+                        exec.stdin.reserve_exact(piece.len());
                         exec.stdin.extend(piece);
                     }
                 }
@@ -176,7 +175,7 @@ impl Conn {
         let chunk = self.limits.stdin_chunk_size as usize;
         let Some(exec) = self.execs.get_mut(&id) else {
             // It ended while this was on its way, which is nobody's fault.
-            return if id.get() <= self.last_id && left <= SMALL_MAX {
+            return if id.get() <= self.last_id {
                 Ok(Sink::Skip)
             } else {
                 Err(PeerFault(
@@ -186,6 +185,9 @@ impl Conn {
         };
         if kind != ToGuest::Stdin {
             return Ok(Sink::Gather(kind, Vec::new()));
+        }
+        if !exec.started {
+            return Err(PeerFault("stdin before Started"));
         }
         if exec.stdin_eof {
             return Err(PeerFault("stdin after its end"));

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::super::*;
+use crate::ExecId;
 use crate::message::{Bootstrap, encode};
 use crate::pair::{argv, raw};
 
@@ -35,6 +36,20 @@ fn request(id: u64) -> Vec<u8> {
     frame
 }
 
+/// A connection with execution 1 running.
+fn running() -> Conn {
+    let mut conn = greeted();
+    conn.handle_bytes(&request(1)).unwrap();
+    start(&mut conn);
+    conn
+}
+
+fn start(conn: &mut Conn) {
+    conn.started(ExecId::new(1).unwrap(), 5);
+    let mut buf = vec![0; crate::FRAME_MAX];
+    while conn.poll_transmit(&mut buf) != Transmit::Idle {}
+}
+
 #[test]
 fn each_rule_that_a_host_breaks_ends_the_connection() {
     let too_big = vec![0; 16_385];
@@ -62,8 +77,7 @@ fn each_rule_that_a_host_breaks_ends_the_connection() {
         ),
     ];
     for (name, frame, rule) in cases {
-        let mut conn = greeted();
-        conn.handle_bytes(&request(1)).unwrap();
+        let mut conn = running();
         let fault = conn.handle_bytes(&frame).unwrap_err();
         assert!(fault.0.contains(rule), "{name}: {fault}");
     }
@@ -71,8 +85,7 @@ fn each_rule_that_a_host_breaks_ends_the_connection() {
 
 #[test]
 fn stdin_beyond_the_allowance_is_refused() {
-    let mut conn = greeted();
-    conn.handle_bytes(&request(1)).unwrap();
+    let mut conn = running();
     for _ in 0..4 {
         conn.handle_bytes(&raw(0x11, 1, &vec![0; 16_384])).unwrap();
     }
@@ -118,12 +131,15 @@ fn frames_for_an_execution_that_ended_are_skipped() {
 fn a_stream_cut_into_single_bytes_means_the_same() {
     let mut whole = greeted();
     let mut cut = greeted();
-    let mut stream = request(1);
-    stream.extend(raw(0x11, 1, b"hello"));
-    stream.extend(raw(0x12, 1, b""));
-    whole.handle_bytes(&stream).unwrap();
-    for byte in &stream {
-        cut.handle_bytes(core::slice::from_ref(byte)).unwrap();
+    let mut rest = raw(0x11, 1, b"hello");
+    rest.extend(raw(0x12, 1, b""));
+    for stream in [request(1), rest] {
+        whole.handle_bytes(&stream).unwrap();
+        for byte in &stream {
+            cut.handle_bytes(core::slice::from_ref(byte)).unwrap();
+        }
+        start(&mut whole);
+        start(&mut cut);
     }
     let events = |conn: &mut Conn| core::iter::from_fn(|| conn.poll_event()).collect::<Vec<_>>();
     assert_eq!(events(&mut whole), events(&mut cut));
@@ -143,4 +159,33 @@ fn an_announced_length_allocates_nothing() {
         exec: 1,
     };
     assert!(conn.handle_bytes(&header.encode()).is_err());
+}
+
+#[test]
+fn stdin_before_started_is_refused() {
+    let mut conn = greeted();
+    conn.handle_bytes(&request(1)).unwrap();
+    assert!(
+        conn.handle_bytes(&raw(0x11, 1, b"x"))
+            .unwrap_err()
+            .0
+            .contains("before Started")
+    );
+}
+
+#[test]
+fn pending_stdin_holds_its_allowance_and_not_more_and_nothing_when_it_was_taken() {
+    let mut conn = running();
+    let id = ExecId::new(1).unwrap();
+    let mut stream = Vec::new();
+    for _ in 0..4 {
+        stream.extend(raw(0x11, 1, &vec![7; 16_384]));
+    }
+    for piece in stream.chunks(4096) {
+        conn.handle_bytes(piece).unwrap();
+    }
+    assert_eq!(conn.execs[&id].stdin.len(), 65_536);
+    assert_eq!(conn.execs[&id].stdin.capacity(), 65_536);
+    conn.stdin_written(id, 65_536);
+    assert!(conn.execs[&id].stdin.capacity() <= STDIN_RING_KEPT);
 }

@@ -102,8 +102,11 @@ enum Reply {
     Pong(u64),
 }
 
-/// Replies that may wait for the port.
-const REPLY_QUEUE: usize = 16;
+/// Replies that may wait for the port: as many as the host may have pings unanswered, and Ready.
+const REPLY_QUEUE: usize = crate::CONTROL_QUEUE + 1;
+
+/// Ring memory that an execution keeps while it has no stdin pending, in bytes.
+const STDIN_RING_KEPT: usize = 4096;
 
 /// The guest's end; see the [module](self) for how to drive it.
 #[derive(Debug)]
@@ -251,11 +254,15 @@ impl Conn {
 
     fn release_stdin(&mut self, id: ExecId, n: usize) {
         if let Some(exec) = self.execs.get_mut(&id) {
-            let n = n.min(exec.stdin.len());
+            // The ring holds what was charged and not released, so both refuse the same.
+            if n > exec.stdin.len() || exec.stdin_credit.release(n as u64).is_err() {
+                debug_assert!(false, "released more stdin than was pending");
+                return;
+            }
             exec.stdin.drain(..n);
-            // At most what the ring held, and that was charged on arrival.
-            let released = exec.stdin_credit.release(n as u64);
-            debug_assert!(released.is_ok(), "released more stdin than was pending");
+            if exec.stdin.is_empty() && exec.stdin.capacity() > STDIN_RING_KEPT {
+                exec.stdin = VecDeque::new();
+            }
             if exec.stdin_credit.due() && !exec.in_acks {
                 exec.in_acks = true;
                 self.schedule.push_ack(id);
@@ -266,9 +273,6 @@ impl Conn {
     fn drop_stdin(&mut self, id: ExecId) {
         let pending = self.execs.get(&id).map_or(0, |exec| exec.stdin.len());
         self.release_stdin(id, pending);
-        if let Some(exec) = self.execs.get_mut(&id) {
-            exec.stdin.shrink_to_fit();
-        }
     }
 
     fn reply(&mut self, reply: Reply) -> Result<(), PeerFault> {

@@ -25,6 +25,51 @@ pub enum Stdin {
     Bytes(Bytes),
 }
 
+/// A request made ready to be sent, and where its stdin comes from.
+///
+/// Made apart from [`Conn::start`] because encoding takes time in proportion to its size, which
+/// must not be spent under whatever lock guards the connection.
+#[derive(Debug, Clone)]
+pub struct Start {
+    request: Bytes,
+    stdin: Stdin,
+}
+
+impl Start {
+    /// Encodes `request`, whose stdin mode is set from `stdin`.
+    ///
+    /// # Errors
+    /// [`StartError::TooLarge`], found out before anything is copied where that is possible.
+    pub fn new(mut request: Request, stdin: Stdin) -> Result<Self, StartError> {
+        request.stdin = match stdin {
+            Stdin::Null => StdinMode::Null,
+            Stdin::Pipe | Stdin::Bytes(_) => StdinMode::Pipe,
+        };
+        let argv = request.argv.iter().map(|word| word.len());
+        let env = request
+            .env
+            .iter()
+            .map(|var| var.key.len().saturating_add(var.value.len()));
+        let cwd = request.cwd.iter().map(|cwd| cwd.len());
+        let least = argv.chain(env).chain(cwd).fold(0, usize::saturating_add);
+        let too_large = |size| StartError::TooLarge {
+            size,
+            limit: REQUEST_MAX,
+        };
+        if least > REQUEST_MAX {
+            return Err(too_large(least));
+        }
+        let encoded: Vec<u8> = encode(&request);
+        if encoded.len() > REQUEST_MAX {
+            return Err(too_large(encoded.len()));
+        }
+        Ok(Self {
+            request: Bytes::from(encoded),
+            stdin,
+        })
+    }
+}
+
 /// An execution that was not admitted. Nothing was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartError {
@@ -35,7 +80,7 @@ pub enum StartError {
         /// Executions that hold a slot now.
         active: u32,
     },
-    /// The encoded request is larger than [`REQUEST_MAX`].
+    /// The encoded request is larger than [`REQUEST_MAX`]. Only [`Start::new`] says this.
     TooLarge {
         /// Its size in bytes.
         size: usize,
@@ -102,11 +147,9 @@ impl Conn {
     /// Admits an execution and queues its request. The admission is this call: whoever holds
     /// the lock around the connection makes it atomic over all clients.
     ///
-    /// `request.stdin` is set from `stdin`.
-    ///
     /// # Errors
-    /// See [`StartError`]; nothing was admitted and no id is used up by the first three.
-    pub fn start(&mut self, mut request: Request, stdin: Stdin) -> Result<ExecId, StartError> {
+    /// See [`StartError`]; nothing was admitted and no id is used up.
+    pub fn start(&mut self, start: Start) -> Result<ExecId, StartError> {
         match &self.state {
             State::Closed(reason) => return Err(StartError::Closed(reason.clone())),
             State::Waiting | State::Greeting => return Err(StartError::NotReady),
@@ -119,22 +162,11 @@ impl Conn {
                 active: self.active,
             });
         }
-        request.stdin = match stdin {
-            Stdin::Null => StdinMode::Null,
-            Stdin::Pipe | Stdin::Bytes(_) => StdinMode::Pipe,
-        };
-        let encoded = encode(&request);
-        if encoded.len() > REQUEST_MAX {
-            return Err(StartError::TooLarge {
-                size: encoded.len(),
-                limit: REQUEST_MAX,
-            });
-        }
         let id = self.ids.next().map_err(|_| {
             StartError::Closed(String::from("all execution ids of this VM are used"))
         })?;
-        let mut exec = Exec::new(&self.config.limits, Bytes::from(encoded));
-        match stdin {
+        let mut exec = Exec::new(&self.config.limits, start.request);
+        match start.stdin {
             Stdin::Null => {}
             Stdin::Pipe => exec.input.state = InputState::Open,
             Stdin::Bytes(bytes) => {
@@ -183,7 +215,7 @@ impl Conn {
         if let Some(exec) = self.execs.get_mut(&id)
             && exec.input.state == InputState::Open
         {
-            exec.input.pending = Bytes::new();
+            exec.drop_pending(&mut self.dropped);
         }
     }
 
@@ -253,12 +285,17 @@ impl Conn {
         Ok(())
     }
 
-    /// Queues a ping.
+    /// Queues a ping. At most [`CONTROL_QUEUE`] may be unanswered: the guest owes a reply to each.
     ///
     /// # Errors
     /// See [`ControlError`].
     pub fn ping(&mut self, seq: u64) -> Result<(), ControlError> {
-        self.push_control(Control::Ping(seq))
+        if self.pings >= CONTROL_QUEUE {
+            return Err(ControlError::Full);
+        }
+        self.push_control(Control::Ping(seq))?;
+        self.pings = self.pings.saturating_add(1);
+        Ok(())
     }
 
     /// Asks the guest to end: SIGTERM to everything, SIGKILL after `grace_ms` milliseconds,
@@ -295,17 +332,10 @@ impl Conn {
         }
     }
 
-    /// Ids of all executions that the connection still knows.
-    #[must_use]
-    pub fn ids(&self) -> Vec<ExecId> {
-        self.execs.keys().copied().collect()
-    }
-
     fn push_control(&mut self, control: Control) -> Result<(), ControlError> {
         if !self.is_ready() {
             return Err(ControlError::Closed);
         }
-        debug_assert!(self.schedule.controls() <= CONTROL_QUEUE);
         self.schedule
             .push_control(control)
             .map_err(|_| ControlError::Full)

@@ -9,6 +9,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
+use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::credit::{Receiver, Sender};
@@ -48,8 +49,6 @@ pub(super) enum Keep {
 pub(super) struct Output {
     pub(super) keep: Keep,
     pub(super) chunks: VecDeque<Chunk>,
-    /// Payload bytes that the application consumed or discarded.
-    pub(super) consumed: u64,
 }
 
 impl Output {
@@ -57,8 +56,18 @@ impl Output {
         Self {
             keep: Keep::Keep,
             chunks: VecDeque::new(),
-            consumed: 0,
         }
+    }
+
+    /// Takes the front chunk. The list gives memory back as it shrinks: what is retained for an
+    /// empty window must not come on top of the next full one.
+    pub(super) fn pop(&mut self) -> Option<Chunk> {
+        let chunk = self.chunks.pop_front();
+        let used = self.chunks.len();
+        if self.chunks.capacity() / 4 >= used.max(8) {
+            self.chunks.shrink_to(used.saturating_mul(2));
+        }
+        chunk
     }
 }
 
@@ -88,8 +97,6 @@ pub(super) enum Phase {
     /// Request sent, `Started` not seen.
     Starting,
     Started,
-    /// It broke a rule: the application has its terminal, the guest's confirmation is awaited.
-    Condemned,
     Ended,
 }
 
@@ -100,6 +107,9 @@ pub(super) enum Phase {
 )]
 pub(super) struct Exec {
     pub(super) phase: Phase,
+    /// It broke a rule: the application has its terminal, and only the guest's confirmation of the
+    /// end is still of interest.
+    pub(super) condemned: bool,
     pub(super) input: Input,
     pub(super) window: Receiver,
     pub(super) stdout: Output,
@@ -126,6 +136,7 @@ impl Exec {
     pub(super) fn new(limits: &Limits, request: Bytes) -> Self {
         Self {
             phase: Phase::Requesting(request),
+            condemned: false,
             input: Input {
                 credit: Sender::new(limits.input_limit),
                 pending: Bytes::new(),
@@ -157,6 +168,14 @@ impl Exec {
         }
     }
 
+    /// Gives up the write under way. Its buffer is the application's: see
+    /// [`Conn::take_dropped`](super::Conn::take_dropped).
+    pub(super) fn drop_pending(&mut self, dropped: &mut Vec<Bytes>) {
+        if !self.input.pending.is_empty() {
+            dropped.push(core::mem::take(&mut self.input.pending));
+        }
+    }
+
     pub(super) fn next_seq(&mut self) -> u64 {
         let seq = self.seq;
         self.seq = self.seq.saturating_add(1);
@@ -179,6 +198,7 @@ impl Exec {
     pub(super) fn slot_ready(&self, request_free: bool) -> bool {
         match &self.phase {
             Phase::Requesting(_) => request_free,
+            Phase::Started if self.condemned => false,
             Phase::Started => match self.input.state {
                 InputState::Open => {
                     !self.input.pending.is_empty() && self.input.credit.available() > 0
@@ -188,27 +208,36 @@ impl Exec {
                 }
                 InputState::Closed | InputState::Broken(_) => false,
             },
-            Phase::Starting | Phase::Condemned | Phase::Ended => false,
+            Phase::Starting | Phase::Ended => false,
         }
     }
 
     /// Throws away what is queued of `stream` and gives its credit back.
     pub(super) fn drop_queued(&mut self, stream: Stream) {
-        while let Some(chunk) = self.output(stream).chunks.pop_front() {
-            self.consume(stream, chunk.data.len(), true);
+        while let Some(chunk) = self.output(stream).pop() {
+            self.consume(chunk.data.len(), true);
         }
     }
 
-    /// Books `n` bytes of `stream` as consumed; `whole` when that empties a chunk.
-    pub(super) fn consume(&mut self, stream: Stream, n: usize, whole: bool) {
-        let n = n as u64;
+    /// Books `n` bytes as consumed; `whole` when that empties a chunk. A condemned execution's
+    /// credit went back when it was condemned.
+    pub(super) fn consume(&mut self, n: usize, whole: bool) {
+        if self.condemned {
+            return;
+        }
         let charge = if whole { u64::from(CHUNK_CHARGE) } else { 0 };
         // Only chunks that were charged on arrival get here, so this cannot exceed what is
         // outstanding; a refusal would keep credit back, never grant it.
-        let released = self.window.release(n.saturating_add(charge));
+        let released = self.window.release((n as u64).saturating_add(charge));
         debug_assert!(released.is_ok(), "released more than was outstanding");
-        let output = self.output(stream);
-        output.consumed = output.consumed.saturating_add(n);
+    }
+
+    /// Gives all outstanding credit back: whatever the application still has to read, the guest
+    /// must be able to say what is left and confirm the end.
+    pub(super) fn release_all(&mut self) {
+        let outstanding = self.window.outstanding();
+        let released = self.window.release(outstanding);
+        debug_assert!(released.is_ok(), "what is outstanding can be released");
     }
 
     /// Whether no retained output is left.

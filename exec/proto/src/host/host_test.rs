@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::*;
 use crate::frame::{FromGuest, Stream};
 use crate::message::{FailureKind, encode};
-use crate::pair::{Pair, argv, bytes, exit_code, raw};
+use crate::pair::{Pair, bytes, exit_code, raw};
 use crate::{CONTROL_QUEUE, FRAME_MAX, REQUEST_MAX};
 
 fn pair() -> Pair {
@@ -39,7 +39,7 @@ fn bootstrap_is_the_first_frame_and_ready_opens_the_connection() {
         "nothing before the guest opened its port"
     );
     assert_eq!(
-        pair.host.start(argv(&["x"]), Stdin::Null),
+        pair.try_start(&["x"], Stdin::Null),
         Err(StartError::NotReady)
     );
     pair.host.handle_opened();
@@ -304,7 +304,7 @@ fn admission_refuses_at_the_cap_and_names_the_numbers() {
     for _ in 0..4 {
         pair.start(Stdin::Null);
     }
-    let refused = pair.host.start(argv(&["x"]), Stdin::Null).unwrap_err();
+    let refused = pair.try_start(&["x"], Stdin::Null).unwrap_err();
     assert_eq!(
         refused,
         StartError::AtCapacity {
@@ -367,7 +367,10 @@ fn every_cleanup_path_frees_the_slot_once() {
         let _ = pair.host.kill(keep);
         pair.settle();
         assert_eq!(pair.host.active(), 0, "{name}");
-        assert!(pair.host.ids().is_empty(), "{name}: entries stay behind");
+        assert!(
+            pair.host.inspect().executions.is_empty(),
+            "{name}: entries stay behind"
+        );
     }
 }
 
@@ -570,7 +573,7 @@ fn a_large_request_goes_in_parts_one_at_a_time() {
     let mut pair = pair();
     let word = "w".repeat(100_000);
     let big: Vec<ExecId> = (0..3)
-        .map(|_| pair.host.start(argv(&["cmd", &word]), Stdin::Null).unwrap())
+        .map(|_| pair.try_start(&["cmd", &word], Stdin::Null).unwrap())
         .collect();
     let little = pair.start(Stdin::Null);
     pair.settle();
@@ -584,10 +587,7 @@ fn a_large_request_goes_in_parts_one_at_a_time() {
 fn a_request_over_the_ceiling_is_refused_before_anything_is_sent() {
     let mut pair = pair();
     let word = "w".repeat(REQUEST_MAX);
-    let error = pair
-        .host
-        .start(argv(&["cmd", &word]), Stdin::Null)
-        .unwrap_err();
+    let error = pair.try_start(&["cmd", &word], Stdin::Null).unwrap_err();
     assert!(
         matches!(
             error,
@@ -606,7 +606,7 @@ fn a_request_over_the_ceiling_is_refused_before_anything_is_sent() {
 fn a_kill_during_a_request_in_parts_is_not_lost() {
     let mut pair = pair();
     let word = "w".repeat(50_000);
-    let id = pair.host.start(argv(&["cmd", &word]), Stdin::Null).unwrap();
+    let id = pair.try_start(&["cmd", &word], Stdin::Null).unwrap();
     pair.host_sends();
     pair.host.kill(id).unwrap();
     pair.settle();
@@ -618,7 +618,7 @@ fn a_kill_during_a_request_in_parts_is_not_lost() {
 fn a_kill_before_the_request_left_ends_it_on_the_host_and_lets_others_start() {
     let mut pair = pair();
     let word = "w".repeat(50_000);
-    let first = pair.host.start(argv(&["cmd", &word]), Stdin::Null).unwrap();
+    let first = pair.try_start(&["cmd", &word], Stdin::Null).unwrap();
     pair.host_sends();
     let waiting = pair.start(Stdin::Null);
     let next = pair.start(Stdin::Null);
@@ -636,15 +636,13 @@ fn a_lost_connection_ends_everything_and_the_next_one_starts_clean() {
     pair.settle();
     pair.host.handle_closed("the guest closed its agent port");
     assert_eq!(
-        pair.host.start(argv(&["x"]), Stdin::Null),
+        pair.try_start(&["x"], Stdin::Null),
         Err(StartError::Closed("the guest closed its agent port".into()))
     );
     let mut buf = [0; 16];
     assert_eq!(pair.host.read(id, Stream::Stdout, &mut buf), Read::Data(4));
-    assert!(matches!(
-        pair.host.read(id, Stream::Stdout, &mut buf),
-        Read::Lost(_)
-    ));
+    assert_eq!(pair.host.read(id, Stream::Stdout, &mut buf), Read::End);
+    assert!(matches!(pair.host.terminal(id), Some(Terminal::Lost(_))));
     assert_eq!(pair.host.write_stdin(id, bytes(1)), Err(WriteError::Ended));
     pair.guest = crate::guest::Conn::new();
     pair.to_guest.clear();
@@ -671,4 +669,214 @@ fn a_chunk_of_one_byte_holds_no_more_than_it_is_charged() {
         "spare capacity of {} is retained",
         vec.capacity()
     );
+}
+
+#[test]
+fn a_killed_waiter_does_not_hold_up_the_requests_behind_it() {
+    let mut pair = pair();
+    let word = "w".repeat(40_000);
+    let big = pair.try_start(&["cmd", &word], Stdin::Null).unwrap();
+    pair.host_sends();
+    let killed = pair.start(Stdin::Null);
+    let last = pair.start(Stdin::Null);
+    while pair.host.inspect().executions[0].phase == "requesting" {
+        assert!(pair.host_sends());
+    }
+    pair.host.kill(killed).unwrap();
+    pair.host.forget(killed);
+    pair.settle();
+    for id in [big, last] {
+        assert!(
+            pair.commands.contains_key(&id),
+            "{id} never reached the guest"
+        );
+    }
+}
+
+#[test]
+fn unanswered_pings_are_bounded_and_an_unasked_pong_is_refused() {
+    let mut pair = pair();
+    for seq in 0..CONTROL_QUEUE as u64 {
+        pair.host.ping(seq).unwrap();
+        pair.host_sends();
+    }
+    assert_eq!(pair.host.ping(99), Err(ControlError::Full));
+    pair.settle();
+    assert!(
+        pair.host.is_ready(),
+        "an honest guest can answer all of them"
+    );
+    pair.host.ping(100).unwrap();
+    pair.settle();
+    let pong = raw(FromGuest::Pong.to_wire(), 0, &1u64.to_le_bytes());
+    let head = pong.first_chunk().unwrap();
+    assert_eq!(pair.host.judge(head, 8), Verdict::Accept(8));
+    assert!(pair.host.deliver(pong[HEADER_LEN..].to_vec()).is_err());
+}
+
+#[test]
+fn a_terminal_that_breaks_a_rule_is_the_confirmation_of_the_end_all_the_same() {
+    let both = crate::ExitStatus {
+        code: Some(1),
+        signal: Some(9),
+        duration_us: 0,
+    };
+    let none = crate::ExitStatus::default();
+    let code = crate::ExitStatus {
+        code: Some(-1),
+        ..none.clone()
+    };
+    let signal = crate::ExitStatus {
+        signal: Some(65),
+        ..none.clone()
+    };
+    let terminals = [
+        raw(0x95, 0, b"\xff\xff"),
+        raw(0x96, 0, b"after started"),
+        raw(0x95, 0, &[0; 10_000]),
+        raw(0x95, 0, &encode(&both)),
+        raw(0x95, 0, &encode(&none)),
+        raw(0x95, 0, &encode(&code)),
+        raw(0x95, 0, &encode(&signal)),
+    ];
+    for mut frame in terminals {
+        let mut pair = pair();
+        let id = pair.running(Stdin::Null);
+        frame[8..16].copy_from_slice(&id.get().to_le_bytes());
+        pair.host_receives(&frame, frame.len() - HEADER_LEN);
+        assert!(
+            failed_with_protocol(&pair, id),
+            "{:?}",
+            pair.host.terminal(id)
+        );
+        assert_eq!(pair.host.active(), 0);
+    }
+}
+
+#[test]
+fn a_failure_of_a_kind_that_only_a_newer_guest_knows_is_another_failure() {
+    let mut pair = pair();
+    let id = pair.start(Stdin::Null);
+    pair.host_sends();
+    let failure = crate::Failure {
+        kind: FailureKind::Protocol,
+        errno: None,
+        stage: "new".into(),
+        message: "new".into(),
+    };
+    let mut body = encode(&failure);
+    // The map's first value: key 0, then the kind as a small integer.
+    assert_eq!(body[1..3], [0, 12]);
+    body[2] = 23;
+    pair.host_receives(&raw(0x96, id.get(), &body), body.len());
+    let Some(Terminal::Failed(failure)) = pair.host.terminal(id) else {
+        panic!()
+    };
+    assert_eq!(
+        (failure.kind, failure.stage.as_str()),
+        (FailureKind::Other, "new")
+    );
+}
+
+#[test]
+fn a_condemned_execution_reaches_its_end_whether_or_not_anybody_reads() {
+    for discard in [false, true] {
+        let mut pair = Pair::new(small());
+        let id = pair.running(Stdin::Null);
+        if discard {
+            pair.host.discard(id, Stream::Stdout);
+        }
+        pair.produce(id, Stream::Stdout, &[1; 50_000]);
+        pair.guest_sends();
+        pair.host_receives(&raw(0x90, id.get(), &[0; 4]), 4);
+        pair.settle();
+        assert!(failed_with_protocol(&pair, id));
+        assert_eq!(pair.guest.executions(), 0, "the guest got rid of it");
+        pair.host.forget(id);
+        assert_eq!(pair.host.active(), 0);
+    }
+}
+
+#[test]
+fn a_frame_for_a_request_that_was_not_sent_ends_that_execution_alone() {
+    let mut pair = pair();
+    let word = "w".repeat(40_000);
+    let first = pair.try_start(&["cmd", &word], Stdin::Null).unwrap();
+    pair.host_sends();
+    let waiting = pair.start(Stdin::Null);
+    // One is half sent, one not at all; a guest can only guess their ids.
+    for id in [first, waiting] {
+        pair.host_receives(&raw(0x91, id.get(), b"guess"), 5);
+        assert!(failed_with_protocol(&pair, id));
+    }
+    let next = pair.running(Stdin::Null);
+    assert!(pair.host.is_ready());
+    assert_eq!(
+        pair.commands[&first].kills, 1,
+        "what was half sent is sent whole, then killed"
+    );
+    assert!(!pair.commands.contains_key(&waiting) && pair.commands.contains_key(&next));
+    assert_eq!(pair.host.active(), 1);
+}
+
+#[test]
+fn starts_that_are_killed_while_the_guest_does_not_read_leave_nothing_in_line() {
+    let mut pair = pair();
+    let word = "w".repeat(40_000);
+    pair.try_start(&["cmd", &word], Stdin::Null).unwrap();
+    for round in 0..1000 {
+        if round == 500 {
+            pair.host_sends();
+        }
+        let id = pair.start(Stdin::Null);
+        pair.host.kill(id).unwrap();
+        pair.host.forget(id);
+    }
+    assert_eq!(pair.host.active(), 1);
+    assert!(pair.host.waiting_requests.is_empty());
+    let mut turns = 0;
+    while pair.host.schedule.next_turn().is_some() {
+        turns += 1;
+    }
+    assert!(turns <= 1, "{turns} turns wait for one execution");
+}
+
+#[test]
+fn the_applications_buffers_are_handed_back_instead_of_dropped() {
+    let mut pair = Pair::new(small());
+    let id = pair.running(Stdin::Pipe);
+    pair.host.write_stdin(id, bytes(200)).unwrap();
+    pair.settle();
+    assert!(pair.host.take_dropped().is_empty());
+    pair.host.cancel_write(id);
+    assert_eq!(pair.host.take_dropped(), [bytes(200).slice(64..)]);
+    pair.host.write_stdin(id, bytes(50)).unwrap();
+    pair.host.handle_closed("test");
+    assert_eq!(pair.host.take_dropped(), [bytes(50)]);
+}
+
+#[test]
+fn a_drained_stream_keeps_no_memory_of_the_many_chunks_it_held() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    for _ in 0..4000 {
+        pair.host_receives(&raw(0x91, id.get(), b"x"), 1);
+    }
+    let held = pair.host.execs[&id].stdout.chunks.capacity();
+    let room = held * core::mem::size_of::<execution::Chunk>();
+    assert!(room / 4000 + 64 <= 256, "{room} bytes for 4000 chunks");
+    while pair.host.take_chunk(id, Stream::Stdout).is_some() {}
+    assert!(pair.host.execs[&id].stdout.chunks.capacity() <= 64);
+}
+
+#[test]
+fn an_environment_that_fits_no_frame_is_refused_by_size() {
+    let mut config = Config::default();
+    config.validate().unwrap();
+    config.env.push(crate::EnvVar {
+        key: b"BIG".to_vec().into(),
+        value: alloc::vec![b'x'; 40_000].into(),
+    });
+    let error = config.validate().unwrap_err();
+    assert!(matches!(error, ConfigError::TooLarge { size, limit: 32_752 } if size > 40_000));
 }

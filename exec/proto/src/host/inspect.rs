@@ -75,11 +75,11 @@ impl Conn {
                     ExecView {
                         id: *id,
                         phase: match exec.phase {
+                            Phase::Ended => "ended",
+                            _ if exec.condemned => "condemned",
                             Phase::Requesting(_) => "requesting",
                             Phase::Starting => "starting",
                             Phase::Started => "started",
-                            Phase::Condemned => "condemned",
-                            Phase::Ended => "ended",
                         },
                         admitted: exec.admitted,
                         output_received: exec.window.received(),

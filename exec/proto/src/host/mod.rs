@@ -13,9 +13,15 @@
 //! * **notices**: after any of the above, drain [`Conn::poll_notice`] and wake whoever waits.
 //!
 //! Nothing blocks and nothing is time-dependent. All memory is bounded: per execution by its
-//! limits, per connection by `max_executions` and [`CONTROL_QUEUE`](crate::CONTROL_QUEUE).
+//! limits, per connection by `max_executions` and [`CONTROL_QUEUE`](crate::CONTROL_QUEUE). An
+//! execution that has ended and was read is a small entry until its handle is forgotten.
+//!
+//! An application's buffers are not dropped in here, since that may run the application's code
+//! and whoever drives the connection usually holds a lock: they wait in
+//! [`Conn::take_dropped`].
 
 mod command;
+mod config;
 mod execution;
 mod inspect;
 mod read;
@@ -26,32 +32,21 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::mem;
 
 use crate::frame::HEADER_LEN;
 use crate::id::{ExecId, IdSource};
 use crate::limits::Limits;
-use crate::message::{ByteVec, EnvVar, Ready};
+use crate::message::Ready;
 use crate::schedule::{Scheduler, Slot};
 
-pub use command::{ControlError, StartError, Stdin, WriteError};
+pub use command::{ControlError, Start, StartError, Stdin, WriteError};
+pub use config::{Config, ConfigError};
 pub use execution::Terminal;
 pub use inspect::{ExecView, View};
 pub use read::{Event, Read};
 
 use execution::{Exec, Phase};
-
-/// What a VM's builder decides about its executions.
-#[derive(Debug, Clone, Default)]
-pub struct Config {
-    /// Limits, validated by the caller with [`Limits::validate`].
-    pub limits: Limits,
-    /// Hostname for the guest.
-    pub hostname: Option<String>,
-    /// Environment that every execution starts from.
-    pub env: Vec<EnvVar>,
-    /// Working directory of executions that name none.
-    pub cwd: Option<ByteVec>,
-}
 
 /// What to do with a frame whose header was just read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,8 +70,12 @@ pub struct Frame {
 
 /// Bits of [`Notice::Exec`].
 pub mod what {
-    /// Output, an event or the end can be read.
-    pub const READABLE: u8 = 1;
+    /// Stdout has bytes.
+    pub const STDOUT: u8 = 1;
+    /// Stderr has bytes.
+    pub const STDERR: u8 = 16;
+    /// The command closed its stdin.
+    pub const STDIN_ERROR: u8 = 32;
     /// The pending stdin write was handed over, or stdin ended.
     pub const WRITABLE: u8 = 2;
     /// The program runs, or it is known that it will not.
@@ -150,6 +149,10 @@ pub struct Conn {
     /// Executions whose request waits for that assembly, in call order.
     waiting_requests: VecDeque<ExecId>,
     incoming: Option<Incoming>,
+    /// Pings that the guest has not answered.
+    pings: usize,
+    /// The application's buffers that nobody needs any more.
+    dropped: Vec<Bytes>,
     /// Executions with notice bits set, each once.
     noticed: VecDeque<ExecId>,
     control_room: bool,
@@ -176,6 +179,8 @@ impl Conn {
             assembling: None,
             waiting_requests: VecDeque::new(),
             incoming: None,
+            pings: 0,
+            dropped: Vec::new(),
             noticed: VecDeque::new(),
             control_room: false,
             ready_notice: None,
@@ -225,6 +230,7 @@ impl Conn {
         self.assembling = None;
         self.waiting_requests.clear();
         self.incoming = None;
+        self.pings = 0;
         self.closed_notice = Some(String::from(reason));
         self.control_room = true;
         let ids: Vec<ExecId> = self.execs.keys().copied().collect();
@@ -248,18 +254,25 @@ impl Conn {
         if let Some(seq) = self.pong_notice.take() {
             return Some(Notice::Pong(seq));
         }
-        if core::mem::take(&mut self.control_room) {
+        if mem::take(&mut self.control_room) {
             return Some(Notice::ControlRoom);
         }
         while let Some(id) = self.noticed.pop_front() {
             if let Some(exec) = self.execs.get_mut(&id) {
-                let what = core::mem::take(&mut exec.notice);
+                let what = mem::take(&mut exec.notice);
                 if what != 0 {
                     return Some(Notice::Exec { id, what });
                 }
             }
         }
         self.closed_notice.take().map(Notice::Closed)
+    }
+
+    /// Buffers of the application that are done with. Drop them where its code may run: dropping
+    /// the last reference to a buffer runs whatever its owner does then.
+    #[must_use]
+    pub fn take_dropped(&mut self) -> Vec<Bytes> {
+        mem::take(&mut self.dropped)
     }
 
     fn notice(&mut self, id: ExecId, bits: u8) {
@@ -282,18 +295,15 @@ impl Conn {
             self.assembling = None;
         }
         exec.phase = Phase::Ended;
-        exec.input.pending = Bytes::new();
+        exec.drop_pending(&mut self.dropped);
         exec.kill_due = false;
         if exec.terminal.is_none() {
             exec.terminal = Some(terminal);
         }
-        self.notice(
-            id,
-            what::READABLE | what::WRITABLE | what::STARTED | what::TERMINAL,
-        );
+        self.notice(id, what::WRITABLE | what::STARTED | what::TERMINAL);
         self.settle(id);
         if held_assembly {
-            self.schedule_waiting_request();
+            self.schedule_waiting_requests();
         }
     }
 
@@ -313,6 +323,8 @@ impl Conn {
         }
         if exec.forgotten && !exec.admitted {
             self.execs.remove(&id);
+            self.schedule.remove(id);
+            self.waiting_requests.retain(|waiting| *waiting != id);
         }
     }
 

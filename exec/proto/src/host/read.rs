@@ -1,6 +1,5 @@
 //! Taking what an execution produced. The only place where output credit comes back.
 
-use alloc::string::String;
 use bytes::{Buf, Bytes};
 
 use super::Conn;
@@ -35,10 +34,8 @@ pub enum Read {
     Data(usize),
     /// Nothing now, more may come.
     Empty,
-    /// The stream ended and everything was read.
+    /// Everything was read and nothing more will come; [`Conn::terminal`] says why.
     End,
-    /// The connection or VM ended before the stream did.
-    Lost(String),
 }
 
 impl Conn {
@@ -83,8 +80,8 @@ impl Conn {
     /// Takes a whole chunk of one stream: its bytes and its share of the window are released.
     pub fn take_chunk(&mut self, id: ExecId, stream: Stream) -> Option<Bytes> {
         let exec = self.execs.get_mut(&id)?;
-        let chunk = exec.output(stream).chunks.pop_front()?;
-        exec.consume(stream, chunk.data.len(), true);
+        let chunk = exec.output(stream).pop()?;
+        exec.consume(chunk.data.len(), true);
         self.schedule_ack(id);
         self.settle(id);
         Some(chunk.data)
@@ -107,9 +104,9 @@ impl Conn {
             }
             let whole = !chunk.data.has_remaining();
             if whole {
-                exec.output(stream).chunks.pop_front();
+                exec.output(stream).pop();
             }
-            exec.consume(stream, n, whole);
+            exec.consume(n, whole);
             copied = copied.saturating_add(n);
         }
         if copied > 0 {
@@ -117,22 +114,11 @@ impl Conn {
             self.settle(id);
             return Read::Data(copied);
         }
-        match &exec.terminal {
-            Some(Terminal::Lost(reason)) => Read::Lost(reason.clone()),
-            Some(_) => Read::End,
-            None => Read::Empty,
+        if exec.terminal.is_some() {
+            Read::End
+        } else {
+            Read::Empty
         }
-    }
-
-    /// Whether [`next_event`](Self::next_event) has something.
-    #[must_use]
-    pub fn has_event(&self, id: ExecId) -> bool {
-        self.execs.get(&id).is_some_and(|exec| {
-            exec.started_event
-                || exec.stdin_event.is_some()
-                || !exec.drained()
-                || (exec.terminal.is_some() && !exec.terminal_event)
-        })
     }
 
     /// How the execution ended, if it has. Output may still be unread.

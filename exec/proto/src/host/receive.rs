@@ -90,18 +90,18 @@ impl Conn {
             self.faults = self.faults.saturating_add(1);
             return Verdict::Discard(len);
         };
+        if exec.ended() {
+            self.faults = self.faults.saturating_add(1);
+            return Verdict::Discard(len);
+        }
+        if exec.condemned {
+            self.judge_condemned(id, kind, len);
+            return Verdict::Discard(len);
+        }
         let verdict = match (&exec.phase, kind) {
-            (Phase::Ended, _) => {
-                self.faults = self.faults.saturating_add(1);
-                return Verdict::Discard(len);
+            (Phase::Ended, _) | (Phase::Requesting(_), _) => {
+                Err("a frame before the request was sent whole")
             }
-            // Only the confirmation of its end is of interest any more.
-            (Phase::Condemned, FromGuest::Exited | FromGuest::Failed) => {
-                self.finish(id, Terminal::Lost(String::from("it broke the protocol")));
-                return Verdict::Discard(len);
-            }
-            (Phase::Condemned, _) => return Verdict::Discard(len),
-            (Phase::Requesting(_), _) => Err("a frame before the request was sent whole"),
             (Phase::Starting, FromGuest::Started) if len == 4 => Ok(()),
             (Phase::Starting, FromGuest::Failed) if len <= EVENT_MAX => Ok(()),
             (Phase::Starting, _) => Err("a frame before Started"),
@@ -112,9 +112,8 @@ impl Conn {
                 } else if len > chunk {
                     Err("an output chunk larger than output_chunk_size")
                 } else {
-                    let charge = (len as u64).saturating_add(u64::from(CHUNK_CHARGE));
                     exec.window
-                        .charge(charge)
+                        .charge(charge(len))
                         .map_err(|_| "output beyond output_limit")
                 }
             }
@@ -140,9 +139,29 @@ impl Conn {
                 Verdict::Accept(len)
             }
             Err(rule) => {
-                self.condemn(id, rule);
+                self.condemn(id, kind, rule);
                 Verdict::Discard(len)
             }
+        }
+    }
+
+    /// A frame of an execution that broke a rule before. Its end is all that matters; until that
+    /// comes its output is thrown away with its credit given back, so that a guest which owes
+    /// output before the end can get there.
+    fn judge_condemned(&mut self, id: ExecId, kind: FromGuest, len: usize) {
+        match kind {
+            FromGuest::Exited | FromGuest::Failed => {
+                self.finish(id, Terminal::Lost(String::from("it broke the protocol")));
+            }
+            FromGuest::Stdout | FromGuest::Stderr => {
+                if let Some(exec) = self.execs.get_mut(&id)
+                    && exec.window.charge(charge(len)).is_ok()
+                {
+                    exec.release_all();
+                    self.schedule_ack(id);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -164,13 +183,17 @@ impl Conn {
                 FromGuest::Ready => self.take_ready(&payload),
                 _ => {
                     let seq = decode_u64(&payload).ok_or("a pong without its number")?;
+                    self.pings = self
+                        .pings
+                        .checked_sub(1)
+                        .ok_or("a pong that no ping asked for")?;
                     self.pong_notice = Some(seq);
                     Ok(())
                 }
             };
         };
         if let Err(rule) = self.take(id, incoming.kind, payload) {
-            self.condemn(id, rule);
+            self.condemn(id, incoming.kind, rule);
         }
         Ok(())
     }
@@ -213,7 +236,7 @@ impl Conn {
                 exec.pid = Some(decode_u32(&payload).ok_or("Started without a pid")?);
                 exec.phase = Phase::Started;
                 exec.started_event = true;
-                self.notice(id, what::STARTED | what::READABLE);
+                self.notice(id, what::STARTED);
                 self.schedule_slot(id);
             }
             FromGuest::Stdout => self.take_output(id, Stream::Stdout, payload),
@@ -233,16 +256,17 @@ impl Conn {
                 cut(&mut error.message);
                 let seq = exec.next_seq();
                 exec.input.state = InputState::Broken(error.clone());
-                exec.input.pending = Bytes::new();
+                exec.drop_pending(&mut self.dropped);
                 if !exec.forgotten {
                     exec.stdin_event = Some((seq, error));
                 }
-                self.notice(id, what::WRITABLE | what::READABLE);
+                self.notice(id, what::WRITABLE | what::STDIN_ERROR);
             }
             FromGuest::Exited => {
                 let status: ExitStatus = decode(&payload).ok_or("Exited cannot be decoded")?;
-                if status.code.is_some() == status.signal.is_some() {
-                    return Err("Exited must name either a code or a signal");
+                match (status.code, status.signal) {
+                    (Some(0..=255), None) | (None, Some(1..=64)) => {}
+                    _ => return Err("Exited must name either a code or a signal that exists"),
                 }
                 self.finish(id, Terminal::Exited(status));
             }
@@ -263,7 +287,7 @@ impl Conn {
             return;
         };
         if exec.output(stream).keep == Keep::Discard {
-            exec.consume(stream, payload.len(), true);
+            exec.consume(payload.len(), true);
             self.schedule_ack(id);
             return;
         }
@@ -271,40 +295,47 @@ impl Conn {
         // `into_boxed_slice` cuts spare capacity, so that a chunk holds what it was charged.
         let data = Bytes::from(payload.into_boxed_slice());
         exec.output(stream).chunks.push_back(Chunk { seq, data });
-        self.notice(id, what::READABLE);
+        let bit = match stream {
+            Stream::Stdout => what::STDOUT,
+            Stream::Stderr => what::STDERR,
+        };
+        self.notice(id, bit);
     }
 
-    /// The guest broke a rule of this execution: it fails for the application now and is
-    /// killed; its slot waits for the guest's confirmation. Output that was accepted before
-    /// stays readable.
-    fn condemn(&mut self, id: ExecId, rule: &'static str) {
+    /// The guest broke a rule of this execution with a frame of this kind: it fails for the
+    /// application now and is killed; its slot waits for the guest's confirmation, unless the
+    /// frame was just that. Output that was accepted before stays readable.
+    fn condemn(&mut self, id: ExecId, kind: FromGuest, rule: &'static str) {
         self.faults = self.faults.saturating_add(1);
-        let held_assembly = self.assembling == Some(id);
+        let sending = self.assembling == Some(id);
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
-        if exec.ended() {
+        if exec.ended() || exec.condemned {
             return;
         }
-        exec.phase = Phase::Condemned;
-        exec.input.pending = Bytes::new();
         exec.terminal = Some(Terminal::Failed(Failure {
             kind: FailureKind::Protocol,
             errno: None,
             stage: String::from("protocol"),
             message: format!("the guest broke the exec protocol: {rule}"),
         }));
-        if !exec.kill_sent {
-            exec.kill_due = true;
+        exec.release_all();
+        exec.condemned = true;
+        exec.drop_pending(&mut self.dropped);
+        let unheard_of = matches!(exec.phase, Phase::Requesting(_)) && !sending;
+        if unheard_of || matches!(kind, FromGuest::Exited | FromGuest::Failed) {
+            self.finish(id, Terminal::Lost(String::from("it broke the protocol")));
+            return;
         }
-        if held_assembly {
-            self.assembling = None;
-            self.schedule_waiting_request();
-        }
-        self.notice(
-            id,
-            what::READABLE | what::WRITABLE | what::STARTED | what::TERMINAL,
-        );
+        // A request half sent is finished first: the guest's assembly must not be left open.
+        exec.kill_due = !exec.kill_sent;
+        self.notice(id, what::WRITABLE | what::STARTED | what::TERMINAL);
         self.schedule_ack(id);
     }
+}
+
+/// What a chunk of output costs.
+fn charge(len: usize) -> u64 {
+    (len as u64).saturating_add(u64::from(CHUNK_CHARGE))
 }

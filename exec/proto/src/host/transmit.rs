@@ -2,13 +2,14 @@
 
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::mem;
 
 use super::execution::{InputState, Phase};
 use super::{Conn, Control, Frame, State, what};
 use crate::REQUEST_PART;
 use crate::frame::{Header, LAST, ToGuest};
 use crate::id::ExecId;
-use crate::message::{Bootstrap, encode};
+use crate::message::encode;
 use crate::schedule::{Slot, Turn};
 
 impl Conn {
@@ -27,7 +28,7 @@ impl Conn {
     pub fn poll_transmit(&mut self) -> Option<Frame> {
         match self.state {
             State::Waiting | State::Closed(_) => return None,
-            State::Greeting if core::mem::take(&mut self.bootstrap_due) => {
+            State::Greeting if mem::take(&mut self.bootstrap_due) => {
                 return Some(self.bootstrap());
             }
             State::Greeting | State::Ready => {}
@@ -56,14 +57,7 @@ impl Conn {
     }
 
     fn bootstrap(&self) -> Frame {
-        let body = Bootstrap {
-            generation: crate::GENERATION,
-            connection: self.connection,
-            limits: self.config.limits,
-            hostname: self.config.hostname.clone(),
-            env: self.config.env.clone(),
-            cwd: self.config.cwd.clone(),
-        };
+        let body = self.config.bootstrap(self.connection);
         frame(ToGuest::Bootstrap, None, encode(&body))
     }
 
@@ -127,7 +121,7 @@ impl Conn {
                 let head = Header::new(ToGuest::Request.to_wire(), Some(id), part.len());
                 if last {
                     self.schedule_ack(id);
-                    self.schedule_waiting_request();
+                    self.schedule_waiting_requests();
                 }
                 Some(Frame {
                     head: head.with_flags(flags).encode(),
@@ -135,7 +129,7 @@ impl Conn {
                 })
             }
             Phase::Started => self.build_stdin(id, chunk),
-            Phase::Starting | Phase::Condemned | Phase::Ended => None,
+            Phase::Starting | Phase::Ended => None,
         };
         self.schedule_slot(id);
         built
@@ -167,13 +161,11 @@ impl Conn {
         })
     }
 
-    /// The request assembly is free: the execution that waited longest for it gets in line.
-    pub(super) fn schedule_waiting_request(&mut self) {
-        while let Some(id) = self.waiting_requests.pop_front() {
+    /// The request assembly is free: whoever waited for it is back in line, in call order. The
+    /// first with a request of several parts takes it, and the others wait again.
+    pub(super) fn schedule_waiting_requests(&mut self) {
+        for id in mem::take(&mut self.waiting_requests) {
             self.schedule_slot(id);
-            if self.execs.get(&id).is_some_and(|exec| exec.in_slots) {
-                return;
-            }
         }
     }
 }

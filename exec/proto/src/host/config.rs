@@ -1,0 +1,81 @@
+//! What is decided about a connection before there is one.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::frame::{FRAME_MAX, HEADER_LEN};
+use crate::limits::{LimitError, Limits};
+use crate::message::{Bootstrap, ByteVec, EnvVar, encode};
+
+/// What a VM's builder decides about its executions.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// Limits, validated by the caller with [`Limits::validate`].
+    pub limits: Limits,
+    /// Hostname for the guest.
+    pub hostname: Option<String>,
+    /// Environment that every execution starts from.
+    pub env: Vec<EnvVar>,
+    /// Working directory of executions that name none.
+    pub cwd: Option<ByteVec>,
+}
+
+/// A configuration that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The limits contradict themselves.
+    Limits(LimitError),
+    /// Hostname, environment and working directory do not fit the one frame that carries them.
+    TooLarge {
+        /// Their size as encoded, in bytes.
+        size: usize,
+        /// The largest size that fits.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limits(error) => error.fmt(f),
+            Self::TooLarge { size, limit } => write!(
+                f,
+                "the VM's environment, hostname and working directory take {size} bytes together, \
+                 at most {limit} are possible; give large values to single executions"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl Config {
+    /// Checks everything that would otherwise fail at the first connection.
+    ///
+    /// # Errors
+    /// What cannot work, with the value and its bound.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.limits.validate().map_err(ConfigError::Limits)?;
+        let limit = FRAME_MAX.saturating_sub(HEADER_LEN);
+        // The largest connection number takes the most bytes.
+        let size = encode(&self.bootstrap(u64::MAX)).len();
+        if size > limit {
+            return Err(ConfigError::TooLarge { size, limit });
+        }
+        Ok(())
+    }
+
+    /// The first message of a connection.
+    pub(super) fn bootstrap(&self, connection: u64) -> Bootstrap {
+        Bootstrap {
+            generation: crate::GENERATION,
+            connection,
+            limits: self.limits,
+            hostname: self.hostname.clone(),
+            env: self.env.clone(),
+            cwd: self.cwd.clone(),
+        }
+    }
+}
