@@ -360,5 +360,4 @@ impl Conn {
 }
 
 #[cfg(test)]
-#[path = "host_test.rs"]
 mod tests;

@@ -1,0 +1,150 @@
+//! Output and its window.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::pair::{Pair, exit_code, raw};
+
+#[test]
+fn output_arrives_in_order_and_the_end_comes_last() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    pair.produce(id, Stream::Stdout, b"one");
+    pair.settle();
+    pair.produce(id, Stream::Stderr, b"two");
+    pair.settle();
+    pair.produce(id, Stream::Stdout, b"three");
+    pair.exit(id, exit_code(3));
+    pair.settle();
+    let mut events = Vec::new();
+    while let Some(event) = pair.host.next_event(id) {
+        events.push(event);
+    }
+    assert_eq!(
+        events,
+        [
+            Event::Started { pid: 100 },
+            Event::Stdout(Bytes::from_static(b"one")),
+            Event::Stderr(Bytes::from_static(b"two")),
+            Event::Stdout(Bytes::from_static(b"three")),
+            Event::End(Terminal::Exited(exit_code(3))),
+        ]
+    );
+}
+
+#[test]
+fn a_stalled_reader_stops_the_command_at_the_window_and_nothing_else() {
+    let mut pair = Pair::new(small());
+    let stalled = pair.running(Stdin::Null);
+    let other = pair.running(Stdin::Null);
+    pair.produce(stalled, Stream::Stdout, &[7; 5000]);
+    pair.settle();
+    let view = pair.view(stalled);
+    assert!(view.output_received <= 1024, "{view:?}");
+    assert!(
+        view.output_received + 256 + 128 > 1024,
+        "the window is used: {view:?}"
+    );
+    pair.produce(other, Stream::Stdout, b"hello");
+    pair.exit(other, exit_code(0));
+    pair.settle();
+    assert_eq!(pair.read_all(other, Stream::Stdout), b"hello");
+    assert!(pair.host.terminal(other).is_some());
+    // Reading makes it go on, to the last byte.
+    let mut total = 0;
+    loop {
+        let got = pair.read_all(stalled, Stream::Stdout).len();
+        pair.settle();
+        total += got;
+        if got == 0 {
+            break;
+        }
+    }
+    assert_eq!(total, 5000);
+}
+
+#[test]
+fn a_partial_read_releases_its_bytes_and_the_last_one_the_charge() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    pair.produce(id, Stream::Stdout, &[1; 100]);
+    pair.settle();
+    let mut buf = [0; 60];
+    assert_eq!(pair.host.read(id, Stream::Stdout, &mut buf), Read::Data(60));
+    assert_eq!(pair.view(id).output_released, 60);
+    assert_eq!(pair.host.read(id, Stream::Stdout, &mut buf), Read::Data(40));
+    assert_eq!(pair.view(id).output_released, 100 + 256);
+    assert_eq!(pair.host.read(id, Stream::Stdout, &mut buf), Read::Empty);
+}
+
+#[test]
+fn consumption_coalesces_into_one_ack_and_is_never_said_twice() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    for _ in 0..10 {
+        pair.produce(id, Stream::Stdout, b"x");
+        pair.settle();
+    }
+    for _ in 0..10 {
+        pair.host.take_chunk(id, Stream::Stdout).unwrap();
+    }
+    let frame = pair.host.poll_transmit().unwrap();
+    assert_eq!(frame.head[4], crate::frame::ToGuest::OutputAck.to_wire());
+    assert_eq!(frame.body[..], (10u64 * 257).to_le_bytes());
+    assert!(pair.host.poll_transmit().is_none());
+}
+
+#[test]
+fn a_dropped_reader_lets_the_command_run_on_with_its_output_discarded() {
+    let mut pair = Pair::new(small());
+    let id = pair.running(Stdin::Null);
+    pair.host.discard(id, Stream::Stdout);
+    pair.host.discard(id, Stream::Stderr);
+    for _ in 0..100 {
+        pair.produce(id, Stream::Stdout, &[1; 500]);
+        pair.produce(id, Stream::Stderr, &[2; 500]);
+    }
+    pair.exit(id, exit_code(0));
+    pair.settle();
+    assert_eq!(
+        pair.host.terminal(id),
+        Some(&Terminal::Exited(exit_code(0)))
+    );
+    assert_eq!(pair.host.active(), 0);
+    assert_eq!(pair.view(id).output_held, 0);
+}
+
+#[test]
+fn a_chunk_of_one_byte_holds_no_more_than_it_is_charged() {
+    assert!(core::mem::size_of::<execution::Chunk>() + 64 <= crate::CHUNK_CHARGE as usize);
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    let mut payload = Vec::with_capacity(16_384);
+    payload.push(1);
+    let head = raw(0x91, id.get(), &payload);
+    pair.host.judge(head.first_chunk().unwrap(), 1);
+    pair.host.deliver(payload).unwrap();
+    let chunk = pair.host.take_chunk(id, Stream::Stdout).unwrap();
+    let vec: Vec<u8> = chunk.into();
+    assert!(
+        vec.capacity() < 64,
+        "spare capacity of {} is retained",
+        vec.capacity()
+    );
+}
+
+#[test]
+fn a_drained_stream_keeps_no_memory_of_the_many_chunks_it_held() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    for _ in 0..4000 {
+        pair.host_receives(&raw(0x91, id.get(), b"x"), 1);
+    }
+    let held = pair.host.execs[&id].stdout.chunks.capacity();
+    let room = held * core::mem::size_of::<execution::Chunk>();
+    assert!(room / 4000 + 64 <= 256, "{room} bytes for 4000 chunks");
+    while pair.host.take_chunk(id, Stream::Stdout).is_some() {}
+    assert!(pair.host.execs[&id].stdout.chunks.capacity() <= 64);
+}

@@ -1,0 +1,109 @@
+//! Requests on their way to the guest.
+
+use alloc::vec::Vec;
+
+use super::*;
+
+#[test]
+fn a_large_request_goes_in_parts_one_at_a_time() {
+    let mut pair = pair();
+    let word = "w".repeat(100_000);
+    let big: Vec<ExecId> = (0..3)
+        .map(|_| pair.try_start(&["cmd", &word], Stdin::Null).unwrap())
+        .collect();
+    let little = pair.start(Stdin::Null);
+    pair.settle();
+    for id in big {
+        assert_eq!(pair.requests[&id].argv[1][..], *word.as_bytes());
+    }
+    assert_eq!(pair.requests[&little].argv.len(), 1);
+}
+
+#[test]
+fn a_request_over_the_ceiling_is_refused_before_anything_is_sent() {
+    let mut pair = pair();
+    let word = "w".repeat(REQUEST_MAX);
+    let error = pair.try_start(&["cmd", &word], Stdin::Null).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            StartError::TooLarge {
+                limit: REQUEST_MAX,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(!pair.host_sends());
+    assert_eq!(pair.host.active(), 0);
+}
+
+#[test]
+fn a_kill_during_a_request_in_parts_is_not_lost() {
+    let mut pair = pair();
+    let word = "w".repeat(50_000);
+    let id = pair.try_start(&["cmd", &word], Stdin::Null).unwrap();
+    pair.host_sends();
+    pair.host.kill(id).unwrap();
+    pair.settle();
+    assert_eq!(pair.commands[&id].kills, 1);
+    assert!(matches!(pair.host.terminal(id), Some(Terminal::Exited(s)) if s.signal == Some(9)));
+}
+
+#[test]
+fn a_kill_before_the_request_left_ends_it_on_the_host_and_lets_others_start() {
+    let mut pair = pair();
+    let word = "w".repeat(50_000);
+    let first = pair.try_start(&["cmd", &word], Stdin::Null).unwrap();
+    pair.host_sends();
+    let waiting = pair.start(Stdin::Null);
+    let next = pair.start(Stdin::Null);
+    pair.host.kill(waiting).unwrap();
+    pair.settle();
+    assert!(!pair.commands.contains_key(&waiting));
+    assert!(pair.commands.contains_key(&first) && pair.commands.contains_key(&next));
+}
+
+#[test]
+fn a_killed_waiter_does_not_hold_up_the_requests_behind_it() {
+    let mut pair = pair();
+    let word = "w".repeat(40_000);
+    let big = pair.try_start(&["cmd", &word], Stdin::Null).unwrap();
+    pair.host_sends();
+    let killed = pair.start(Stdin::Null);
+    let last = pair.start(Stdin::Null);
+    while pair.host.inspect().executions[0].phase == "requesting" {
+        assert!(pair.host_sends());
+    }
+    pair.host.kill(killed).unwrap();
+    pair.host.forget(killed);
+    pair.settle();
+    for id in [big, last] {
+        assert!(
+            pair.commands.contains_key(&id),
+            "{id} never reached the guest"
+        );
+    }
+}
+
+#[test]
+fn starts_that_are_killed_while_the_guest_does_not_read_leave_nothing_in_line() {
+    let mut pair = pair();
+    let word = "w".repeat(40_000);
+    pair.try_start(&["cmd", &word], Stdin::Null).unwrap();
+    for round in 0..1000 {
+        if round == 500 {
+            pair.host_sends();
+        }
+        let id = pair.start(Stdin::Null);
+        pair.host.kill(id).unwrap();
+        pair.host.forget(id);
+    }
+    assert_eq!(pair.host.active(), 1);
+    assert!(pair.host.waiting_requests.is_empty());
+    let mut turns = 0;
+    while pair.host.schedule.next_turn().is_some() {
+        turns += 1;
+    }
+    assert!(turns <= 1, "{turns} turns wait for one execution");
+}
