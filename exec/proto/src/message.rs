@@ -164,6 +164,10 @@ pub enum FailureKind {
     /// The protocol was broken; whether the program ran is not known.
     #[n(12)]
     Protocol,
+    /// The VM, or the connection to it, ended first; whether the program ran is not known. Only
+    /// a relay says this; an agent that does breaks the protocol.
+    #[n(13)]
+    Lost,
 }
 
 /// A program that never ran, or an execution that broke the protocol.

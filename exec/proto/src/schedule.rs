@@ -96,6 +96,12 @@ impl<C> Scheduler<C> {
         self.acks.push_back(id);
     }
 
+    /// Whether an acknowledgement stands in line.
+    #[must_use]
+    pub fn acks_wait(&self) -> bool {
+        !self.acks.is_empty()
+    }
+
     /// Controls in line.
     #[must_use]
     pub fn controls(&self) -> usize {

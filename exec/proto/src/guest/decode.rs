@@ -154,7 +154,7 @@ impl Conn {
             None if id.get() <= self.last_id => {
                 return Err(PeerFault("an execution id was used again"));
             }
-            None if self.execs.len() >= self.limits.max_executions as usize => {
+            None if self.slots_held() >= self.limits.max_executions as usize => {
                 return Err(PeerFault("an execution beyond max_executions"));
             }
             None => {
@@ -174,6 +174,9 @@ impl Conn {
         let id = exec_id(header)?;
         let chunk = self.limits.stdin_chunk_size as usize;
         let Some(exec) = self.execs.get_mut(&id) else {
+            if kind == ToGuest::OutputAck && self.is_settling(id) {
+                return Ok(Sink::Gather(kind, Vec::new()));
+            }
             // It ended while this was on its way, which is nobody's fault.
             return if id.get() <= self.last_id {
                 Ok(Sink::Skip)
@@ -280,7 +283,10 @@ impl Conn {
 
     fn act_on(&mut self, kind: ToGuest, id: ExecId, payload: &[u8]) -> Result<(), PeerFault> {
         let Some(exec) = self.execs.get_mut(&id) else {
-            return Ok(());
+            return match kind {
+                ToGuest::OutputAck => self.settle_acked(id, acked_total(payload)?),
+                _ => Ok(()),
+            };
         };
         match kind {
             ToGuest::StdinEof => {
@@ -290,10 +296,9 @@ impl Conn {
                 self.events.push_back(Event::StdinEof(id));
             }
             ToGuest::OutputAck => {
-                let total = decode_u64(payload).ok_or(PeerFault("an ack without its total"))?;
-                exec.window
-                    .acknowledge(total)
-                    .map_err(|_| PeerFault("an ack goes back, or beyond what was sent"))?;
+                let total = acked_total(payload)?;
+                exec.window.acknowledge(total).map_err(|_| WRONG_ACK)?;
+                self.note_acked(id, total);
                 self.schedule_slot(id);
             }
             ToGuest::Signal => {
@@ -305,6 +310,13 @@ impl Conn {
         }
         Ok(())
     }
+}
+
+/// What an acknowledgement that cannot be is refused with.
+pub(super) const WRONG_ACK: PeerFault = PeerFault("an ack goes back, or beyond what was sent");
+
+fn acked_total(payload: &[u8]) -> Result<u64, PeerFault> {
+    decode_u64(payload).ok_or(PeerFault("an ack without its total"))
 }
 
 fn exec_id(header: Header) -> Result<ExecId, PeerFault> {

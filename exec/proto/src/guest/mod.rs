@@ -15,6 +15,7 @@
 
 mod decode;
 mod execution;
+mod relay;
 mod transmit;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -27,6 +28,7 @@ use crate::{PeerFault, Stream};
 
 use decode::Decoder;
 use execution::{Exec, Terminal};
+use relay::Accounts;
 
 /// What the host asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +123,8 @@ pub struct Conn {
     schedule: Scheduler<core::convert::Infallible>,
     replies: VecDeque<Reply>,
     reply_slot_queued: bool,
+    /// What a relay keeps beside this; `None` in an agent.
+    accounts: Option<Accounts>,
 }
 
 impl Default for Conn {
@@ -143,6 +147,7 @@ impl Conn {
             schedule: Scheduler::new(),
             replies: VecDeque::new(),
             reply_slot_queued: false,
+            accounts: None,
         }
     }
 

@@ -119,6 +119,7 @@ impl Conn {
         }
         if exec.terminal_due() {
             let exec = self.execs.remove(&id)?;
+            self.keep_account(id, exec.window);
             return match exec.terminal? {
                 Terminal::Exited(status) => put(buf, FromGuest::Exited, Some(id), &encode(&status)),
                 Terminal::Failed(failure) => {

@@ -176,11 +176,8 @@ impl Conn {
         }
         self.execs.insert(id, exec);
         self.active = self.active.saturating_add(1);
-        if self.assembling.is_some() {
-            self.waiting_requests.push_back(id);
-        } else {
-            self.schedule_slot(id);
-        }
+        self.requests.push_back(id);
+        self.schedule_request();
         Ok(id)
     }
 
@@ -251,7 +248,7 @@ impl Conn {
         if exec.ended() || exec.terminal.is_some() {
             return Err(ControlError::Ended);
         }
-        if matches!(exec.phase, Phase::Requesting(_)) {
+        if exec.requesting() {
             return Err(ControlError::NotStarted);
         }
         self.push_control(Control::Signal { id, signal })
@@ -267,7 +264,7 @@ impl Conn {
         if exec.ended() {
             return Err(ControlError::Ended);
         }
-        if matches!(exec.phase, Phase::Requesting(_) if self.assembling != Some(id)) {
+        if matches!(exec.phase, Phase::Requesting { begun: false, .. }) {
             // Not one byte of the request was sent, so the guest never hears of it.
             let failure = crate::message::Failure {
                 kind: crate::message::FailureKind::Other,
@@ -328,6 +325,9 @@ impl Conn {
         if let Some(exec) = self.execs.get_mut(&id) {
             exec.forgotten = true;
             exec.stdin_event = None;
+            let forwarded = core::mem::take(&mut exec.forwarded);
+            exec.release(forwarded);
+            self.schedule_ack(id);
             self.settle(id);
         }
     }

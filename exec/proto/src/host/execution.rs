@@ -93,7 +93,11 @@ pub(super) enum InputState {
 #[derive(Debug)]
 pub(super) enum Phase {
     /// Request parts not yet sent.
-    Requesting(Bytes),
+    Requesting {
+        rest: Bytes,
+        /// A part was sent: the guest has heard of it.
+        begun: bool,
+    },
     /// Request sent, `Started` not seen.
     Starting,
     Started,
@@ -114,6 +118,8 @@ pub(super) struct Exec {
     pub(super) window: Receiver,
     pub(super) stdout: Output,
     pub(super) stderr: Output,
+    /// Units of output that a relay has passed on and its own reader has not consumed.
+    pub(super) forwarded: u64,
     /// Next `seq` of an event.
     pub(super) seq: u64,
     pub(super) pid: Option<u32>,
@@ -135,7 +141,10 @@ pub(super) struct Exec {
 impl Exec {
     pub(super) fn new(limits: &Limits, request: Bytes) -> Self {
         Self {
-            phase: Phase::Requesting(request),
+            phase: Phase::Requesting {
+                rest: request,
+                begun: false,
+            },
             condemned: false,
             input: Input {
                 credit: Sender::new(limits.input_limit),
@@ -145,6 +154,7 @@ impl Exec {
             window: Receiver::new(limits.output_limit),
             stdout: Output::new(),
             stderr: Output::new(),
+            forwarded: 0,
             seq: 0,
             pid: None,
             started_event: false,
@@ -182,6 +192,11 @@ impl Exec {
         seq
     }
 
+    /// Whether a part of its request has not left yet.
+    pub(super) fn requesting(&self) -> bool {
+        matches!(self.phase, Phase::Requesting { .. })
+    }
+
     /// Whether the guest said, or can no longer say, that this execution is over.
     pub(super) fn ended(&self) -> bool {
         matches!(self.phase, Phase::Ended)
@@ -190,14 +205,14 @@ impl Exec {
     /// Whether a kill is wanted and may leave: one that overtook the request would name an
     /// execution that the guest does not know yet.
     pub(super) fn kill_ready(&self) -> bool {
-        self.kill_due && !matches!(self.phase, Phase::Requesting(_))
+        self.kill_due && !self.requesting()
     }
 
-    /// Whether its own messages have something that could leave now. `request_free` says
-    /// whether the connection's one request assembly is free or this execution's.
-    pub(super) fn slot_ready(&self, request_free: bool) -> bool {
+    /// Whether its own messages have something that could leave now. A request also has to be
+    /// the first in line.
+    pub(super) fn slot_ready(&self) -> bool {
         match &self.phase {
-            Phase::Requesting(_) => request_free,
+            Phase::Requesting { .. } => true,
             Phase::Started if self.condemned => false,
             Phase::Started => match self.input.state {
                 InputState::Open => {
@@ -222,13 +237,18 @@ impl Exec {
     /// Books `n` bytes as consumed; `whole` when that empties a chunk. A condemned execution's
     /// credit went back when it was condemned.
     pub(super) fn consume(&mut self, n: usize, whole: bool) {
+        let charge = if whole { u64::from(CHUNK_CHARGE) } else { 0 };
+        self.release((n as u64).saturating_add(charge));
+    }
+
+    /// Gives `units` of credit back.
+    pub(super) fn release(&mut self, units: u64) {
         if self.condemned {
             return;
         }
-        let charge = if whole { u64::from(CHUNK_CHARGE) } else { 0 };
         // Only chunks that were charged on arrival get here, so this cannot exceed what is
         // outstanding; a refusal would keep credit back, never grant it.
-        let released = self.window.release((n as u64).saturating_add(charge));
+        let released = self.window.release(units);
         debug_assert!(released.is_ok(), "released more than was outstanding");
     }
 
@@ -240,8 +260,8 @@ impl Exec {
         debug_assert!(released.is_ok(), "what is outstanding can be released");
     }
 
-    /// Whether no retained output is left.
+    /// Whether no output is left that somebody has still to consume.
     pub(super) fn drained(&self) -> bool {
-        self.stdout.chunks.is_empty() && self.stderr.chunks.is_empty()
+        self.stdout.chunks.is_empty() && self.stderr.chunks.is_empty() && self.forwarded == 0
     }
 }

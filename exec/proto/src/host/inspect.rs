@@ -38,6 +38,8 @@ pub struct ExecView {
     pub output_released: u64,
     /// Payload bytes held for the application.
     pub output_held: usize,
+    /// Output units that a relay has passed on and its own reader has not consumed.
+    pub output_forwarded: u64,
     /// Chunks held for the application.
     pub chunks_held: usize,
     /// Stdin bytes sent.
@@ -77,7 +79,7 @@ impl Conn {
                         phase: match exec.phase {
                             Phase::Ended => "ended",
                             _ if exec.condemned => "condemned",
-                            Phase::Requesting(_) => "requesting",
+                            Phase::Requesting { .. } => "requesting",
                             Phase::Starting => "starting",
                             Phase::Started => "started",
                         },
@@ -85,6 +87,7 @@ impl Conn {
                         output_received: exec.window.received(),
                         output_released: exec.window.released(),
                         output_held: chunks().map(|c| c.data.len()).sum(),
+                        output_forwarded: exec.forwarded,
                         chunks_held: chunks().count(),
                         stdin_sent: exec.input.credit.sent(),
                         stdin_acked: exec.input.credit.acked(),

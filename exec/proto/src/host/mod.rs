@@ -23,6 +23,7 @@
 mod command;
 mod config;
 mod execution;
+mod forward;
 mod inspect;
 mod read;
 mod receive;
@@ -82,6 +83,8 @@ pub mod what {
     pub const STARTED: u8 = 4;
     /// The execution ended.
     pub const TERMINAL: u8 = 8;
+    /// The guest acknowledged stdin bytes.
+    pub const STDIN_ACKED: u8 = 64;
 }
 
 /// Something changed that somebody may wait for.
@@ -135,6 +138,8 @@ enum Control {
 #[derive(Debug)]
 pub struct Conn {
     config: Config,
+    /// The other end is a relay; see [`Conn::facing_relay`].
+    relayed: bool,
     state: State,
     /// Connections begun in this VM's life; the guest repeats the number in its Ready.
     connection: u64,
@@ -144,10 +149,9 @@ pub struct Conn {
     schedule: Scheduler<Control>,
     bootstrap_due: bool,
     power_off: Option<(bool, u32)>,
-    /// The execution whose request is being sent in parts; the guest assembles one at a time.
-    assembling: Option<ExecId>,
-    /// Executions whose request waits for that assembly, in call order.
-    waiting_requests: VecDeque<ExecId>,
+    /// Executions whose request has not left whole, in call order. Only the first is in the
+    /// round-robin: the guest assembles one request at a time and sees ids in rising order.
+    requests: VecDeque<ExecId>,
     incoming: Option<Incoming>,
     /// Pings that the guest has not answered.
     pings: usize,
@@ -168,6 +172,7 @@ impl Conn {
     pub fn new(config: Config) -> Self {
         Self {
             config,
+            relayed: false,
             state: State::Waiting,
             connection: 0,
             ids: IdSource::new(),
@@ -176,8 +181,7 @@ impl Conn {
             schedule: Scheduler::new(),
             bootstrap_due: false,
             power_off: None,
-            assembling: None,
-            waiting_requests: VecDeque::new(),
+            requests: VecDeque::new(),
             incoming: None,
             pings: 0,
             dropped: Vec::new(),
@@ -227,8 +231,7 @@ impl Conn {
         self.schedule.clear();
         self.bootstrap_due = false;
         self.power_off = None;
-        self.assembling = None;
-        self.waiting_requests.clear();
+        self.requests.clear();
         self.incoming = None;
         self.pings = 0;
         self.closed_notice = Some(String::from(reason));
@@ -239,7 +242,10 @@ impl Conn {
                 exec.in_acks = false;
                 exec.in_slots = false;
                 exec.kill_due = false;
-                if !exec.ended() {
+                if exec.ended() {
+                    // It may have stayed for an acknowledgement that cannot leave any more.
+                    self.settle(id);
+                } else {
                     self.finish(id, Terminal::Lost(String::from(reason)));
                 }
             }
@@ -290,10 +296,6 @@ impl Conn {
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
-        let held_assembly = self.assembling == Some(id);
-        if held_assembly {
-            self.assembling = None;
-        }
         exec.phase = Phase::Ended;
         exec.drop_pending(&mut self.dropped);
         exec.kill_due = false;
@@ -302,29 +304,30 @@ impl Conn {
         }
         self.notice(id, what::WRITABLE | what::STARTED | what::TERMINAL);
         self.settle(id);
-        if held_assembly {
-            self.schedule_waiting_requests();
-        }
+        self.schedule_request();
     }
 
     /// Gives the slot back once the guest is done and nothing is retained, and drops the entry
     /// once no handle is left. Called after everything that can make either true; a slot is
     /// given back exactly once because `admitted` is.
     fn settle(&mut self, id: ExecId) {
+        let ready = self.is_ready();
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
         if !exec.ended() {
             return;
         }
+        let owes_ack = self.relayed && ready && exec.window.due();
         if exec.admitted && exec.drained() {
             exec.admitted = false;
             self.active = self.active.saturating_sub(1);
         }
-        if exec.forgotten && !exec.admitted {
+        if exec.forgotten && !exec.admitted && !owes_ack {
             self.execs.remove(&id);
             self.schedule.remove(id);
-            self.waiting_requests.retain(|waiting| *waiting != id);
+            self.requests.retain(|request| *request != id);
+            self.schedule_request();
         }
     }
 
@@ -333,13 +336,26 @@ impl Conn {
         if !self.is_ready() {
             return;
         }
-        let free = self.assembling.is_none_or(|holder| holder == id);
+        let first = self.requests.front() == Some(&id);
         if let Some(exec) = self.execs.get_mut(&id)
             && !exec.in_slots
-            && exec.slot_ready(free)
+            && exec.slot_ready()
+            && (first || !exec.requesting())
         {
             exec.in_slots = true;
             self.schedule.push_slot(Slot::Exec(id));
+        }
+    }
+
+    /// Puts the first request that has not left whole in the round-robin. Called after everything
+    /// that can change which one that is.
+    fn schedule_request(&mut self) {
+        while let Some(id) = self.requests.front().copied() {
+            if self.execs.get(&id).is_some_and(Exec::requesting) {
+                self.schedule_slot(id);
+                return;
+            }
+            self.requests.pop_front();
         }
     }
 
@@ -350,7 +366,7 @@ impl Conn {
         }
         if let Some(exec) = self.execs.get_mut(&id)
             && !exec.in_acks
-            && !exec.ended()
+            && (self.relayed || !exec.ended())
             && (exec.kill_ready() || exec.window.due())
         {
             exec.in_acks = true;

@@ -85,6 +85,7 @@ impl Conn {
             return Verdict::Close("a frame names an execution that was never started");
         }
         let chunk = self.config.limits.output_chunk_size as usize;
+        let relayed = self.relayed;
         let Some(exec) = self.execs.get_mut(&id) else {
             // It ended and was read: whatever comes now is late, and nobody's.
             self.faults = self.faults.saturating_add(1);
@@ -99,7 +100,7 @@ impl Conn {
             return Verdict::Discard(len);
         }
         let verdict = match (&exec.phase, kind) {
-            (Phase::Ended, _) | (Phase::Requesting(_), _) => {
+            (Phase::Ended, _) | (Phase::Requesting { .. }, _) => {
                 Err("a frame before the request was sent whole")
             }
             (Phase::Starting, FromGuest::Started) if len == 4 => Ok(()),
@@ -126,6 +127,8 @@ impl Conn {
             (Phase::Started, FromGuest::StdinError | FromGuest::Exited) if len <= EVENT_MAX => {
                 Ok(())
             }
+            // What a relay lost, or had to cut off, may have been running.
+            (Phase::Started, FromGuest::Failed) if relayed && len <= EVENT_MAX => Ok(()),
             (Phase::Started, FromGuest::Failed) => Err("Failed after Started"),
             (Phase::Started, _) => Err("a frame of a length that its kind does not have"),
         };
@@ -243,10 +246,14 @@ impl Conn {
             FromGuest::Stderr => self.take_output(id, Stream::Stderr, payload),
             FromGuest::StdinAck => {
                 let total = decode_u64(&payload).ok_or("StdinAck without its total")?;
-                exec.input
+                let freed = exec
+                    .input
                     .credit
                     .acknowledge(total)
                     .map_err(|_| "StdinAck goes back, or beyond what was sent")?;
+                if freed > 0 {
+                    self.notice(id, what::STDIN_ACKED);
+                }
                 self.schedule_slot(id);
             }
             FromGuest::StdinError => {
@@ -274,7 +281,13 @@ impl Conn {
                 let mut failure: Failure = decode(&payload).ok_or("Failed cannot be decoded")?;
                 cut(&mut failure.stage);
                 cut(&mut failure.message);
-                self.finish(id, Terminal::Failed(failure));
+                match (failure.kind, self.relayed) {
+                    (FailureKind::Lost, true) => self.finish(id, Terminal::Lost(failure.message)),
+                    (FailureKind::Lost, false) => {
+                        return Err("a kind of failure that only a relay reports");
+                    }
+                    _ => self.finish(id, Terminal::Failed(failure)),
+                }
             }
             FromGuest::Ready | FromGuest::Pong => {}
         }
@@ -307,7 +320,6 @@ impl Conn {
     /// frame was just that. Output that was accepted before stays readable.
     fn condemn(&mut self, id: ExecId, kind: FromGuest, rule: &'static str) {
         self.faults = self.faults.saturating_add(1);
-        let sending = self.assembling == Some(id);
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
@@ -323,7 +335,7 @@ impl Conn {
         exec.release_all();
         exec.condemned = true;
         exec.drop_pending(&mut self.dropped);
-        let unheard_of = matches!(exec.phase, Phase::Requesting(_)) && !sending;
+        let unheard_of = matches!(exec.phase, Phase::Requesting { begun: false, .. });
         if unheard_of || matches!(kind, FromGuest::Exited | FromGuest::Failed) {
             self.finish(id, Terminal::Lost(String::from("it broke the protocol")));
             return;

@@ -64,7 +64,7 @@ impl Conn {
     fn build_ack(&mut self, id: ExecId) -> Option<Frame> {
         let exec = self.execs.get_mut(&id)?;
         exec.in_acks = false;
-        if exec.ended() {
+        if exec.ended() && !self.relayed {
             return None;
         }
         if exec.kill_ready() {
@@ -77,6 +77,8 @@ impl Conn {
             return None;
         }
         let total = exec.window.say();
+        // It may have been the last thing that kept a forgotten execution here.
+        self.settle(id);
         Some(frame(
             ToGuest::OutputAck,
             Some(id),
@@ -99,29 +101,32 @@ impl Conn {
     }
 
     fn build_slot(&mut self, id: ExecId) -> Option<Frame> {
-        let free = self.assembling.is_none_or(|holder| holder == id);
         let chunk = self.config.limits.stdin_chunk_size;
         let exec = self.execs.get_mut(&id)?;
         exec.in_slots = false;
-        if !exec.slot_ready(free) {
-            if matches!(exec.phase, Phase::Requesting(_)) {
-                self.waiting_requests.push_back(id);
-            }
+        if !exec.slot_ready() {
+            return None;
+        }
+        // A relay counts a slot as taken until the last unit was acknowledged: what the
+        // application has consumed before it asked must be known before the request is.
+        if self.relayed && exec.requesting() && self.schedule.acks_wait() {
+            exec.in_slots = true;
+            self.schedule.push_slot(Slot::Exec(id));
             return None;
         }
         let built = match &mut exec.phase {
-            Phase::Requesting(rest) => {
+            Phase::Requesting { rest, begun } => {
                 let part = rest.split_to(rest.len().min(REQUEST_PART));
+                *begun = true;
                 let last = rest.is_empty();
                 if last {
                     exec.phase = Phase::Starting;
                 }
-                self.assembling = (!last).then_some(id);
                 let flags = if last { LAST } else { 0 };
                 let head = Header::new(ToGuest::Request.to_wire(), Some(id), part.len());
                 if last {
                     self.schedule_ack(id);
-                    self.schedule_waiting_requests();
+                    self.schedule_request();
                 }
                 Some(Frame {
                     head: head.with_flags(flags).encode(),
@@ -159,14 +164,6 @@ impl Conn {
             head: head.encode(),
             body,
         })
-    }
-
-    /// The request assembly is free: whoever waited for it is back in line, in call order. The
-    /// first with a request of several parts takes it, and the others wait again.
-    pub(super) fn schedule_waiting_requests(&mut self) {
-        for id in mem::take(&mut self.waiting_requests) {
-            self.schedule_slot(id);
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::*;
+use crate::pair::bytes;
 
 #[test]
 fn a_large_request_goes_in_parts_one_at_a_time() {
@@ -100,10 +101,34 @@ fn starts_that_are_killed_while_the_guest_does_not_read_leave_nothing_in_line() 
         pair.host.forget(id);
     }
     assert_eq!(pair.host.active(), 1);
-    assert!(pair.host.waiting_requests.is_empty());
+    assert_eq!(pair.host.requests.len(), 1, "the one that is half sent");
     let mut turns = 0;
     while pair.host.schedule.next_turn().is_some() {
         turns += 1;
     }
     assert!(turns <= 1, "{turns} turns wait for one execution");
+}
+
+#[test]
+fn requests_reach_the_guest_in_the_order_of_their_ids() {
+    let mut pair = pair();
+    let word = "w".repeat(40_000);
+    let mut ids = Vec::new();
+    for round in 0..20 {
+        let words: &[&str] = if round % 3 == 0 {
+            &["cmd", &word]
+        } else {
+            &["cmd"]
+        };
+        ids.push(pair.try_start(words, Stdin::Bytes(bytes(40_000))).unwrap());
+        for _ in 0..round % 4 {
+            pair.host_sends();
+        }
+        if round % 5 == 0 {
+            pair.guest_receives(usize::MAX);
+            pair.guest_sends();
+        }
+    }
+    pair.settle();
+    assert!(ids.iter().all(|id| pair.commands.contains_key(id)));
 }
