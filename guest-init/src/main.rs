@@ -25,6 +25,9 @@
 //! | [`power`] | ending the guest in order |
 //! | [`console`], [`cmdline`] | what it says, and its switches |
 //!
+//! Signals to PID 1 end the guest in order: SIGUSR1, SIGUSR2 and the power button's 38 power off,
+//! SIGTERM reboots. These are what busybox's `halt`, `poweroff` and `reboot` send.
+//!
 //! Switches on the kernel command line: `forebay.trace` logs each step to the console;
 //! `forebay.test_crash` makes PID 1 exit, which panics the kernel, when it receives SIGUSR1 (for
 //! tests of a host that loses its agent).

@@ -82,9 +82,8 @@ impl Output {
             return (0, Then::Ended(None));
         }
         let then = match &mut self.owed {
-            // A pipe gives what it has: a short read has emptied it, and what is written later
-            // makes a new edge.
-            Owed::Everything if got < asked => Then::Empty,
+            // Only EAGAIN says that a pipe is empty. A short read does not: a writer can make it a
+            // pipe of packets (O_DIRECT), of which a read gives one.
             Owed::Everything => Then::Readable,
             Owed::Rest { bytes, .. } => {
                 *bytes = bytes.saturating_sub(got);
@@ -143,6 +142,9 @@ impl Output {
 pub(crate) struct Lingering {
     pipes: VecDeque<(u64, OwnedFd)>,
     next: u64,
+    /// Where discarded bytes go; empty until there are some. Not on the stack: every page there
+    /// that the agent touches between two starts is a page copied for each child.
+    sink: Vec<u8>,
 }
 
 /// Pipes kept at once. Beyond it the oldest is closed: its writers get EPIPE or SIGPIPE.
@@ -156,6 +158,7 @@ impl Lingering {
         Self {
             pipes: VecDeque::new(),
             next: 0,
+            sink: Vec::new(),
         }
     }
 
@@ -188,8 +191,8 @@ impl Lingering {
     pub(crate) fn discard(&mut self, number: u64) -> Option<OwnedFd> {
         let at = self.position(number)?;
         let (_, pipe) = self.pipes.get(at)?;
-        let mut room = [0u8; DISCARD];
-        match read(pipe, &mut room) {
+        self.sink.resize(DISCARD, 0);
+        match read(pipe, &mut *self.sink) {
             Err(Errno::AGAIN | Errno::INTR) => None,
             Ok(got) if got > 0 => None,
             _ => self.pipes.remove(at).map(|(_, pipe)| pipe),

@@ -56,7 +56,7 @@ fn read(output: &mut Output, max: usize) -> (Vec<u8>, Then) {
 }
 
 #[test]
-fn a_short_read_has_emptied_the_pipe() {
+fn a_stream_is_readable_until_its_pipe_says_that_it_is_empty() {
     let (mut writer, mut output) = output();
     writer.write(b"abc");
     let (bytes, then) = read(&mut output, 2);
@@ -64,8 +64,21 @@ fn a_short_read_has_emptied_the_pipe() {
     assert!(matches!(then, Then::Readable));
     let (bytes, then) = read(&mut output, 2);
     assert_eq!(bytes, b"c");
-    assert!(matches!(then, Then::Empty));
+    assert!(matches!(then, Then::Readable));
     assert!(matches!(read(&mut output, 2).1, Then::Empty));
+}
+
+#[test]
+fn a_pipe_of_packets_is_read_to_its_end() {
+    let (mut writer, mut output) = output();
+    fcntl_setfl(&writer.pipe, OFlags::DIRECT).unwrap();
+    writer.write(b"one");
+    writer.write(b"two");
+    assert_eq!(read(&mut output, 100).0, b"one");
+    let (bytes, then) = read(&mut output, 100);
+    assert_eq!(bytes, b"two");
+    assert!(matches!(then, Then::Readable));
+    assert!(matches!(read(&mut output, 100).1, Then::Empty));
 }
 
 #[test]

@@ -1,13 +1,22 @@
 //! What this process holds of the host, read from `/proc/self`.
 
 use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::pace::{CEILING, scaled};
+
+/// How the names of the library's threads begin.
+const LIBRARYS: &str = "forebay-";
+
+/// How often [`HostUse::is_back`] looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Descriptors, threads and mappings of this process at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostUse {
     /// What each open descriptor is, sorted; without the one that lists them.
     pub descriptors: Vec<String>,
-    /// Names of the threads, sorted.
+    /// Names of the library's threads, sorted. (The test runner's own come and go.)
     pub threads: Vec<String>,
     /// Mappings of memory, of all kinds.
     pub mappings: usize,
@@ -35,6 +44,7 @@ impl HostUse {
             // A thread may end while they are listed.
             .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
             .map(|name| name.trim_end().to_owned())
+            .filter(|name| name.starts_with(LIBRARYS))
             .collect();
         threads.sort();
         let mappings = read("maps").lines().count();
@@ -42,6 +52,27 @@ impl HostUse {
             descriptors,
             threads,
             mappings,
+        }
+    }
+
+    /// Waits until the process holds the descriptors and threads of this moment again, and no
+    /// guest's memory. A thread that was joined is still listed for a moment.
+    ///
+    /// # Panics
+    /// When that does not come; the message says what is left.
+    pub async fn is_back(&self) {
+        let deadline = Instant::now() + scaled(CEILING);
+        loop {
+            let (now, guests) = (Self::now(), guest_mappings());
+            let same = now.descriptors == self.descriptors && now.threads == self.threads;
+            if same && guests == 0 {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "held before: {self:?}; still held: {now:?}, and {guests} mappings of guests"
+            );
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 }

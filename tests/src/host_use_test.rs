@@ -22,7 +22,7 @@ fn a_descriptor_and_a_thread_more_are_seen() {
     let file = fs::File::open("/dev/null").unwrap();
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::Builder::new()
-        .name("one-more".to_owned())
+        .name("forebay-test".to_owned())
         .spawn(move || receiver.recv())
         .unwrap();
     let during = HostUse::now();
@@ -33,7 +33,7 @@ fn a_descriptor_and_a_thread_more_are_seen() {
             .count()
     };
     assert_eq!(nulls(&during), nulls(&before) + 1);
-    assert!(during.threads.contains(&"one-more".to_owned()));
+    assert!(during.threads.contains(&"forebay-test".to_owned()));
     drop((file, sender));
     assert!(thread.join().unwrap().is_err());
 }

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use forebay_guest_helper::pattern::Pattern;
+
 /// Sets the seed, in decimal or as `0x…`.
 const VARIABLE: &str = "FOREBAY_SEED";
 
-/// A generator (splitmix64) that says what it was seeded with.
+/// A generator that says what it was seeded with. Its bytes are those of the [`Pattern`].
 #[derive(Debug, Clone)]
 pub struct Seed {
     start: u64,
-    state: u64,
+    pattern: Pattern,
 }
 
 impl Seed {
@@ -22,7 +24,7 @@ impl Seed {
     #[must_use]
     pub fn announced(purpose: &str) -> Self {
         let start = match std::env::var(VARIABLE) {
-            Ok(text) => number(&text)
+            Ok(text) => parse(&text)
                 .unwrap_or_else(|| panic!("{VARIABLE} is {text:?}; it has to be a number")),
             Err(_) => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -37,7 +39,7 @@ impl Seed {
     pub fn new(start: u64) -> Self {
         Self {
             start,
-            state: start,
+            pattern: Pattern::new(start),
         }
     }
 
@@ -48,25 +50,20 @@ impl Seed {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    pub fn number(&mut self) -> u64 {
+        let mut word = [0; 8];
+        self.pattern.fill(&mut word);
+        u64::from_le_bytes(word)
     }
 
     /// The next number below `bound`, which is not zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.number() % bound
     }
 
     /// The next `len` bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let words = len.div_ceil(8);
-        let mut bytes: Vec<u8> = (0..words).flat_map(|_| self.next().to_le_bytes()).collect();
-        bytes.truncate(len);
-        bytes
+        self.pattern.take(len)
     }
 }
 
@@ -76,7 +73,7 @@ impl fmt::Display for Seed {
     }
 }
 
-fn number(text: &str) -> Option<u64> {
+fn parse(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),

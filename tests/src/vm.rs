@@ -47,7 +47,6 @@ pub fn helper_layer() -> Option<PathBuf> {
 }
 
 /// A builder with the test image and a boot deadline that fits this place.
-#[must_use]
 pub fn builder() -> VmBuilder {
     Vm::builder().image(image()).boot_deadline(scaled(BOOT))
 }

@@ -5,7 +5,6 @@
 //! there ([`HubSide`](crate::hub_side::HubSide)); a machine that is only booted has [`NoAgent`], or a
 //! gate of the caller's ([`GateAlone`]).
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,8 @@ use forebay_virtio_console::{Closed, Console, Gate, HEADER_LEN, Outgoing, Verdic
 
 use crate::boot_report::{BootClock, Moment};
 use crate::deadline::{Deadline, Deadlines};
-use crate::stop::StopReason;
+use crate::stop::{Lifecycle, StopReason};
+use crate::threads;
 
 /// The host's end of the agent port.
 ///
@@ -53,26 +53,27 @@ pub(crate) enum Tick {
 #[derive(Debug, Clone)]
 pub(crate) struct Transmitter {
     console: Arc<Console>,
+    lifecycle: Arc<Lifecycle>,
 }
 
 impl Transmitter {
-    pub(crate) fn new(console: Arc<Console>) -> Self {
-        Self { console }
-    }
-
-    /// There is something: pull it, as far as the guest has room. Callable from any thread with no
-    /// lock of the agent side held. From within a call of the gate it does nothing: the device's
-    /// locks are held then, and it looks for answers by itself when that call is over.
-    pub(crate) fn transmit(&self) {
-        if !IN_GATE.get() {
-            self.console.transmit();
-        }
+    pub(crate) fn new(console: Arc<Console>, lifecycle: Arc<Lifecycle>) -> Self {
+        Self { console, lifecycle }
     }
 }
 
 impl Link for Transmitter {
+    /// A panic in here ends the VM, as one on the VM's own threads does, and goes no further: the
+    /// caller is an application, perhaps inside the drop of a handle, and learns of it as of any
+    /// other end.
     fn transmit(&self) {
-        Self::transmit(self);
+        if let Err(message) = threads::catch(|| self.console.transmit()) {
+            let thread = std::thread::current();
+            self.lifecycle.stop(StopReason::Internal {
+                thread: thread.name().unwrap_or("of the host program").to_owned(),
+                message,
+            });
+        }
     }
 }
 
@@ -125,18 +126,18 @@ impl Gate for GateAlone {
     fn closed(&self, why: Closed) {
         self.0.closed(why);
     }
+
+    fn settle(&self) {
+        self.0.settle();
+    }
 }
 
 impl AgentSide for GateAlone {
     fn vm_stopped(&self, _reason: &StopReason) {}
 }
 
-thread_local! {
-    /// This thread is inside a call of the gate, with locks of the device held.
-    static IN_GATE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Passes everything on, marks the thread meanwhile, and notes when the port was first opened.
+/// Passes everything on, and sees the agent come: it notes when the port was first opened, and
+/// starts the agent's clock.
 pub(crate) struct Threshold {
     inner: Arc<dyn AgentSide>,
     clock: Arc<BootClock>,
@@ -155,32 +156,24 @@ impl Threshold {
             deadlines,
         }
     }
-
-    fn inside<T>(&self, call: impl FnOnce(&dyn AgentSide) -> T) -> T {
-        IN_GATE.set(true);
-        // A panic leaves the mark on a thread that ends with it.
-        let outcome = call(&*self.inner);
-        IN_GATE.set(false);
-        outcome
-    }
 }
 
 impl Gate for Threshold {
     fn judge(&self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
-        self.inside(|inner| inner.judge(head, rest))
+        self.inner.judge(head, rest)
     }
 
     fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {
-        self.inside(|inner| inner.deliver(payload))
+        self.inner.deliver(payload)
     }
 
     fn next_to_guest(&self) -> Option<Outgoing> {
-        self.inside(|inner| inner.next_to_guest())
+        self.inner.next_to_guest()
     }
 
     fn opened(&self) {
         self.clock.note(Moment::PortOpened);
-        self.inside(|inner| inner.opened());
+        self.inner.opened();
         // Now there is an agent to keep an eye on. Should the timer fail, the boot deadline or the
         // application's own patience is left.
         if let Err(error) = self.deadlines.set(Deadline::Agent, Some(Instant::now())) {
@@ -189,6 +182,14 @@ impl Gate for Threshold {
     }
 
     fn closed(&self, why: Closed) {
-        self.inside(|inner| inner.closed(why));
+        self.inner.closed(why);
+    }
+
+    fn settle(&self) {
+        self.inner.settle();
     }
 }
+
+#[cfg(test)]
+#[path = "agent_test.rs"]
+mod tests;

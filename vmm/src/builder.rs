@@ -13,7 +13,7 @@ use crate::agent::{AgentSide, GateAlone, NoAgent};
 use crate::boot::cmdline::CommandLine;
 use crate::console_log::{ConsoleLog, Tap};
 use crate::error::{StartError, UsageError};
-use crate::exec_spec::{ExecSpec, refused_limit};
+use crate::exec_spec::{ExecSpec, refused_config};
 use crate::machine::{Machine, MachineSpec};
 use crate::vm::Vm;
 
@@ -176,7 +176,7 @@ impl VmBuilder {
     }
 
     /// As [`start_machine`](Self::start_machine), with `gate` at the host's end of the agent's port.
-    /// After putting something up for the guest it must be followed by [`Machine::transmit`].
+    /// Whoever puts something up for the guest has to call [`Machine::transmit`] afterwards.
     ///
     /// # Errors
     /// As [`StartError`] says; nothing is left behind.
@@ -201,7 +201,7 @@ impl VmBuilder {
     /// The hub for its executions, with everything about them checked.
     pub(crate) fn hub(&self) -> Result<Arc<Hub>, UsageError> {
         self.check()?;
-        Hub::new(self.exec.config()?).map_err(refused_limit)
+        Hub::new(self.exec.config()?).map_err(refused_config)
     }
 
     /// Checks everything about the machine.

@@ -78,18 +78,23 @@ pub(crate) fn start(work: Loop) -> Result<JoinHandle<()>, HostError> {
 
 /// The guest stands still. What it sent before it did still counts.
 fn see_out(lifecycle: &Lifecycle, console: &Console, agent: &dyn AgentSide) {
-    let farewell = threads::catch(|| {
+    let last_turns = || {
         for _ in 0..LAST_TURNS {
             if console.drain_from_guest(Budget::TURN, Duration::ZERO) == Drained::Everything {
                 break;
             }
         }
+    };
+    let farewell = || {
         if let Some(reason) = lifecycle.reason() {
             agent.vm_stopped(&reason);
         }
-    });
-    if let Err(message) = farewell {
-        tracing::error!(message, "panic while a VM was being seen out");
+    };
+    // Each by itself: whoever waits must hear of the end also where the device is why it came.
+    for outcome in [threads::catch(last_turns), threads::catch(farewell)] {
+        if let Err(message) = outcome {
+            tracing::error!(message, "panic while a VM was being seen out");
+        }
     }
     lifecycle.announce();
 }
@@ -127,8 +132,6 @@ impl Sources {
                     // Back to the end of the line, behind the other sources.
                     let _ = self.work.drain.write(1);
                 }
-                // The device also rings when it had more for the guest than one call may place.
-                self.work.console.transmit();
             }
             Source::Refill => {
                 clear(&self.work.refill)?;

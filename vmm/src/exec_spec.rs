@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use forebay_exec::{ByteVec, Config, EnvVar, LimitError, Limits};
+use forebay_exec::{ByteVec, Config, ConfigError, EnvVar, LimitError, Limits};
 
 use crate::error::UsageError;
 
@@ -81,15 +81,25 @@ fn check_hostname(hostname: &str) -> Result<(), UsageError> {
     }
 }
 
-/// A refused limit as a refused value of the builder.
-pub(crate) fn refused_limit(error: LimitError) -> UsageError {
-    let LimitError {
-        field,
-        value,
-        min,
-        max,
-    } = error;
-    UsageError::new(field, value, format!("{min} to {max} are possible"))
+/// What the hub refuses, as a refused value of the builder.
+pub(crate) fn refused_config(error: ConfigError) -> UsageError {
+    match error {
+        ConfigError::Limits(LimitError {
+            field,
+            value,
+            min,
+            max,
+        }) => UsageError::new(field, value, format!("{min} to {max} are possible")),
+        ConfigError::TooLarge { size, limit } => UsageError::new(
+            "env",
+            format!("{size} bytes"),
+            format!(
+                "with hostname and working directory at most {limit} bytes; give large values to \
+                 single executions"
+            ),
+        ),
+        other => UsageError::new("exec_limits", other, "the hub takes no such configuration"),
+    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,15 @@ fn a_refused_limit_keeps_its_name_and_bounds() {
         output_limit: 1,
         ..Limits::default()
     };
-    let error = refused_limit(limits.validate().unwrap_err());
+    let error = refused_config(ConfigError::Limits(limits.validate().unwrap_err()));
     assert_eq!(error.field, "output_limit");
     assert_eq!(error.value, "1");
+}
+
+#[test]
+fn an_environment_that_does_not_fit_is_refused_with_its_size() {
+    let (size, limit) = (40_000, 32_752);
+    let error = refused_config(ConfigError::TooLarge { size, limit });
+    assert_eq!((error.field, error.value.as_str()), ("env", "40000 bytes"));
+    assert!(error.bound.contains("32752"), "{error}");
 }

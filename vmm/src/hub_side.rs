@@ -101,6 +101,10 @@ impl Gate for HubSide {
     fn closed(&self, why: Closed) {
         self.hub.closed(&why.to_string());
     }
+
+    fn settle(&self) {
+        self.hub.settle();
+    }
 }
 
 impl AgentSide for HubSide {

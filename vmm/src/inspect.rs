@@ -46,6 +46,8 @@ pub struct ExecutionView {
     pub output_received: u64,
     /// Output units released by the application.
     pub output_released: u64,
+    /// Output units handed to an attached client that has not acknowledged them.
+    pub output_forwarded: u64,
     /// Payload bytes held for the application.
     pub output_held: usize,
     /// Chunks held for the application.
@@ -91,6 +93,7 @@ impl From<ExecView> for ExecutionView {
             admitted,
             output_received,
             output_released,
+            output_forwarded,
             output_held,
             chunks_held,
             stdin_sent,
@@ -105,6 +108,7 @@ impl From<ExecView> for ExecutionView {
             admitted,
             output_received,
             output_released,
+            output_forwarded,
             output_held,
             chunks_held,
             stdin_sent,

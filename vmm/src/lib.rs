@@ -24,7 +24,17 @@
 //!
 //! # In a program that forks
 //! All descriptors are close-on-exec. Guest memory is not inherited by a child and not part of a
-//! core dump.
+//! core dump. A child that goes on without exec must leave its parent's VMs alone.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
 mod agent;
 mod boot;
@@ -49,6 +59,8 @@ mod power;
 mod probe;
 mod reaper;
 mod stop;
+#[cfg(test)]
+mod testing;
 mod threads;
 mod vcpu;
 mod vcpus;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_exec::Link as _;
 use forebay_virtio_console::{Console, Inspection};
 use kvm_ioctls::{Kvm, VmFd};
 use vm_memory::GuestMemoryMmap;
@@ -30,7 +31,7 @@ use crate::kvm;
 use crate::layout::KVM_TSS;
 use crate::memory::{self, MIB};
 use crate::power::Power;
-use crate::probe;
+use crate::probe::{self, Probing};
 use crate::reaper::{self, Remains};
 use crate::stop::{Lifecycle, StopReason, eventfd};
 use crate::vcpu::look::VcpuView;
@@ -52,8 +53,9 @@ pub(crate) struct MachineSpec {
 /// A running VM without executions: a kernel, its console, and its end.
 ///
 /// Dropping it stops the vCPUs before it returns and frees everything within a second; see
-/// [`close`](Self::close) to wait for that. It must not be dropped from within a console tap or the
-/// agent side, which run on the VM's own threads.
+/// [`close`](Self::close) to wait for that. It may be dropped on any thread (on one of a VM's vCPUs,
+/// where a waker may run, the drop does not wait), but not from within a console tap or a call of
+/// the gate, which are made with locks held.
 pub struct Machine {
     lifecycle: Arc<Lifecycle>,
     clock: Arc<BootClock>,
@@ -75,9 +77,17 @@ struct Assembly {
 impl Machine {
     /// Makes the machine and lets it run. Returns when the vCPUs have been started.
     pub(crate) fn start(spec: MachineSpec, agent: Arc<dyn AgentSide>) -> Result<Self, StartError> {
+        Self::start_probed(spec, agent, probe::start())
+    }
+
+    /// The same, with the answer to whether this host runs guests on its way.
+    pub(crate) fn start_probed(
+        spec: MachineSpec,
+        agent: Arc<dyn AgentSide>,
+        probing: Probing,
+    ) -> Result<Self, StartError> {
         let clock = Arc::new(BootClock::start());
         let kvm = kvm::open()?;
-        let probing = probe::start();
         let Assembly { vm, memory, vcpus } = assemble(&kvm, &spec)?;
         let lifecycle = Arc::new(Lifecycle::new(eventfd()?));
         let deadlines = Arc::new(Deadlines::new()?);
@@ -254,15 +264,16 @@ impl Machine {
     }
 
     /// Lets out what the gate has for the guest, as far as the guest has room. To be called, from any
-    /// thread and with no lock of the gate held, whenever the gate has got something; from within
-    /// a call of the gate there is no need, and it does nothing.
+    /// thread and with no lock of the gate held, whenever the gate has got something. From within a
+    /// call of the gate there is no need and it must not be called, but for its `settle`. A panic of
+    /// the gate in here ends the machine for [`StopReason::Internal`].
     pub fn transmit(&self) {
         self.transmitter().transmit();
     }
 
     /// The same, without the machine.
     pub(crate) fn transmitter(&self) -> Transmitter {
-        Transmitter::new(Arc::clone(&self.console))
+        Transmitter::new(Arc::clone(&self.console), Arc::clone(&self.lifecycle))
     }
 
     /// The state of vCPUs and devices, by name. Costs each vCPU an exit.
@@ -340,3 +351,7 @@ fn assemble(kvm: &Kvm, spec: &MachineSpec) -> Result<Assembly, StartError> {
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Assembly { vm, memory, vcpus })
 }
+
+#[cfg(test)]
+#[path = "machine_test.rs"]
+mod tests;

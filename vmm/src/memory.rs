@@ -19,6 +19,8 @@ use crate::layout::{HOLE_END, HOLE_START};
 
 /// Bytes in a MiB.
 pub(crate) const MIB: u64 = 1 << 20;
+/// Size and alignment of a huge page, in bytes.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// A stretch of RAM in the guest's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,17 +71,43 @@ fn map_range(len: u64) -> Result<MmapRegion, HostError> {
         )
     };
     let size = usize::try_from(len).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
-    let region: MmapRegion = MmapRegionBuilder::new(size)
-        .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
-        .with_mmap_flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
-        .build()
-        .map_err(|e| failed(io::Error::other(e)))?;
+    let region = map_for_huge_pages(size).map_err(|e| failed(io::Error::other(e)))?;
     advise(&region, libc::MADV_DONTFORK, "MADV_DONTFORK")?;
     advise(&region, libc::MADV_DONTDUMP, "MADV_DONTDUMP")?;
     // Huge pages nearly halve the time to PID 1. A host kernel without them refuses the advice,
     // which costs speed only.
     if let Err(error) = advise(&region, libc::MADV_HUGEPAGE, "MADV_HUGEPAGE") {
         tracing::debug!(%error, "guest memory without transparent huge pages");
+    }
+    Ok(region)
+}
+
+/// Maps `size` bytes at a multiple of the huge page's size, where that can be had: KVM gives the
+/// guest huge pages only where both its address and ours are.
+///
+/// Newer host kernels place such mappings well by themselves, if the size is a multiple too. The
+/// others fill the address space downwards, so another mapping of the right size above it moves
+/// this one to where it should be. Other threads map memory meanwhile, hence the attempts.
+fn map_for_huge_pages(size: usize) -> Result<MmapRegion, vm_memory::mmap::MmapRegionError> {
+    const ATTEMPTS: usize = 3;
+    /// Large, so that it does not fit into a gap elsewhere. Nothing of it is ever touched.
+    const SPACER: usize = 64 << 20;
+    let map = |size, protection| {
+        MmapRegionBuilder::new(size)
+            .with_mmap_prot(protection)
+            .with_mmap_flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
+            .build()
+    };
+    let mut region: MmapRegion = map(size, libc::PROT_READ | libc::PROT_WRITE)?;
+    for _ in 0..ATTEMPTS {
+        let excess = region.as_ptr() as usize % HUGE_PAGE;
+        if excess == 0 {
+            break;
+        }
+        drop(region);
+        let spacer: Option<MmapRegion> = map(SPACER + excess, libc::PROT_NONE).ok();
+        region = map(size, libc::PROT_READ | libc::PROT_WRITE)?;
+        drop(spacer);
     }
     Ok(region)
 }

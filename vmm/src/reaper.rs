@@ -39,8 +39,7 @@ impl Remains {
             memory,
         } = self;
         for thread in threads {
-            // A panic was caught and reported by the thread itself.
-            let _ = thread.join();
+            threads::join(thread);
         }
         drop((bus, console, acknowledge));
         drop(vm);
@@ -62,7 +61,7 @@ impl Reaping {
         let _ = self.done.await;
         if let Some(thread) = self.thread {
             // That was the last thing it did: the join does not hold up the caller.
-            let _ = thread.join();
+            threads::join(thread);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! reason wins), where the vCPUs are told, and where it is announced when they have stopped. It owns
 //! no thread: vCPU threads, the event loop and callers meet here.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,6 +154,11 @@ impl fmt::Display for StopReason {
     }
 }
 
+thread_local! {
+    /// This thread is a vCPU of some VM.
+    static ON_VCPU: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The end of one VM, from the first reason to the last thread.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
@@ -203,6 +209,11 @@ impl Lifecycle {
         let mut state = self.lock();
         state.running += 1;
         state.kicks.push(kick);
+    }
+
+    /// Called on a vCPU thread before anything else.
+    pub(crate) fn vcpu_runs_here(&self) {
+        ON_VCPU.set(true);
     }
 
     /// A vCPU thread will not enter the guest any more.
@@ -277,7 +288,13 @@ impl Lifecycle {
     }
 
     /// Waits until no vCPU is in the guest or can enter it. Call after [`stop`](Self::stop).
+    ///
+    /// On a vCPU thread, where a waker may drop a VM, it returns at once: that vCPU is out of the
+    /// guest, and one that waited for others could be what they wait for.
     pub(crate) fn wait_vcpus(&self) {
+        if ON_VCPU.get() {
+            return;
+        }
         let mut state = self.lock();
         while state.running > 0 {
             let (again, timeout) = self

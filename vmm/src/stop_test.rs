@@ -115,3 +115,26 @@ fn each_reason_says_something_of_its_own() {
     assert_eq!(texts.len(), reasons.len());
     assert!(reasons[8].to_string().contains("1.5 s"));
 }
+
+#[test]
+fn a_vcpu_thread_waits_neither_for_itself_nor_for_anothers() {
+    let life = Arc::new(lifecycle());
+    life.vcpu_starts(Arc::default());
+    let other = Arc::new(lifecycle());
+    other.vcpu_starts(Arc::default());
+    let vcpu = {
+        let (life, other) = (Arc::clone(&life), Arc::clone(&other));
+        thread::spawn(move || {
+            life.vcpu_runs_here();
+            life.stop(StopReason::Dropped);
+            life.wait_vcpus();
+            other.stop(StopReason::Dropped);
+            other.wait_vcpus();
+            life.vcpu_ended();
+        })
+    };
+    life.wait_vcpus();
+    vcpu.join().unwrap();
+    other.vcpu_ended();
+    other.wait_vcpus();
+}

@@ -34,6 +34,14 @@ pub(crate) fn spawn<T: Send + 'static>(
     thread::Builder::new().name(name).spawn(body)
 }
 
+/// Waits until a thread has ended. Its panics are its own to catch and report. Does nothing on the
+/// thread itself, where an executor that polls inside its wakers may bring us.
+pub(crate) fn join<T>(thread: JoinHandle<T>) {
+    if thread.thread().id() != thread::current().id() {
+        let _ = thread.join();
+    }
+}
+
 /// Runs `body`; what it panics with comes back as its text.
 pub(crate) fn catch<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     // Unwind safety: the caller ends the VM on an error, and what its threads share is either

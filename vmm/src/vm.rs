@@ -2,21 +2,24 @@
 
 use std::ffi::OsStr;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use forebay_exec::{Client, Exec, Hub, Link, Ready};
+use tokio::sync::oneshot;
 
 use crate::boot_report::{BootReport, GuestTimes};
 use crate::builder::VmBuilder;
 use crate::console_log::ConsoleLog;
-use crate::error::StartError;
+use crate::error::{HostError, StartError};
 use crate::hub_side::HubSide;
 use crate::inspect::VmView;
 use crate::machine::Machine;
 use crate::stop::StopReason;
+use crate::threads;
 
 /// Beyond the grace given to its processes, what a guest gets to switch itself off.
 const POWER_OFF_MARGIN: Duration = Duration::from_secs(2);
@@ -25,8 +28,9 @@ const POWER_OFF_MARGIN: Duration = Duration::from_secs(2);
 ///
 /// Dropping it kills the guest at once: when the drop returns no vCPU runs any more, and within a
 /// second no thread, descriptor or memory is left. [`close`](Self::close) waits for that;
-/// [`stop`](Self::stop) gives the guest time first. It must not be dropped from within a
-/// [console tap](VmBuilder::console_tap), which runs on the VM's own threads.
+/// [`stop`](Self::stop) gives the guest time first. It may be dropped on any thread, also by a waker
+/// on one of the VM's own, but not from within a [console tap](VmBuilder::console_tap), for which the
+/// guest stands still.
 ///
 /// Works on any runtime and needs none of its own: what must go on goes on when nothing is polled.
 pub struct Vm {
@@ -49,7 +53,7 @@ impl Vm {
     pub(crate) async fn start(builder: VmBuilder) -> Result<Self, StartError> {
         let hub = builder.hub()?;
         let side = Arc::new(HubSide::new(Arc::clone(&hub)));
-        let machine = builder.start_with(side)?;
+        let machine = assemble(builder, side).await?;
         let link: Arc<dyn Link> = Arc::new(machine.transmitter());
         hub.set_link(Arc::downgrade(&link));
         let agent = match wait_for_agent(&machine, &hub).await {
@@ -184,6 +188,24 @@ impl std::fmt::Debug for Vm {
             .field("executions", &self.client.active())
             .finish_non_exhaustive()
     }
+}
+
+/// Starts the machine on a thread of its own: it reads files and copies megabytes, which is not for
+/// a runtime's worker. If nobody waits any more, the machine is dropped there.
+async fn assemble(builder: VmBuilder, side: Arc<HubSide>) -> Result<Machine, StartError> {
+    const NAME: &str = "forebay-start";
+    let (sender, started) = oneshot::channel();
+    let thread = threads::spawn(NAME.into(), move || {
+        let outcome = threads::catch(|| builder.start_with(side));
+        drop(sender.send(outcome));
+    })
+    .map_err(|e| HostError::on("start thread", NAME, e))?;
+    let outcome = started.await.unwrap_or_else(|_| Err("no answer".into()));
+    // It has sent the last thing it had to say, so this holds nobody up.
+    threads::join(thread);
+    outcome.unwrap_or_else(|message| {
+        Err(HostError::on(NAME, "internal error", io::Error::other(message)).into())
+    })
 }
 
 /// Waits for the agent, or for whatever comes instead.

@@ -6,8 +6,10 @@
 
 use forebay_virtio::{ChainVerdict, Taken, Virtqueue};
 
+use crate::cadence::Cadence;
+use crate::device::FRAME_COST;
 use crate::gate::{Closed, Gate, HEADER_LEN, Verdict};
-use crate::queues::MAX_CHAIN_BYTES;
+use crate::queues::{MAX_CHAIN_BYTES, MAX_CHAIN_FRAMES};
 
 /// The life of port 1, as far as the guest's frames are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,10 +38,10 @@ pub(crate) enum Owner {
 pub(crate) enum Served {
     /// There was no chain.
     Empty,
-    /// One chain of this many bytes is done with.
+    /// One chain is done with. It counts for so many bytes of a [`Budget`](crate::Budget).
     Chain(usize),
-    /// One chain is done with, and the connection must end for this reason.
-    Ends(Closed),
+    /// The same, and the connection must end for this reason.
+    Ends(usize, Closed),
 }
 
 /// The queue, the channel, and what went through.
@@ -48,6 +50,7 @@ pub(crate) struct AgentFromGuest {
     pub(crate) queue: Option<Virtqueue>,
     pub(crate) channel: Channel,
     pub(crate) owner: Owner,
+    pub(crate) cadence: Cadence,
     pub(crate) counters: FromGuestCounters,
 }
 
@@ -74,7 +77,7 @@ impl AgentFromGuest {
             Ok(None) => return Served::Empty,
             // A dead ring has ended its connection already and stays empty for good.
             Err(fault) if self.channel == Channel::Open => {
-                return Served::Ends(Closed::Ring(fault));
+                return Served::Ends(0, Closed::Ring(fault));
             }
             Err(_) => return Served::Empty,
         };
@@ -99,7 +102,7 @@ impl AgentFromGuest {
         if let Some(why) = broken {
             self.counters.dropped_chains += 1;
             chain.consume(ChainVerdict::Drop).complete();
-            return Served::Ends(why);
+            return Served::Ends(0, why);
         }
 
         let mut verdict = gate.judge(&head, chain.remaining());
@@ -107,12 +110,17 @@ impl AgentFromGuest {
             Verdict::Close(_) => ChainVerdict::Drop,
             Verdict::Accept(_) | Verdict::Discard(_) => ChainVerdict::Use,
         });
+        let mut frames = 0;
         let ended = loop {
+            frames += 1;
             if let Err(why) = self.counters.carry_out(verdict, &mut taken, gate) {
                 break Some(why);
             }
             if taken.remaining() == 0 {
                 break None;
+            }
+            if frames == MAX_CHAIN_FRAMES {
+                break Some(TOO_MANY_FRAMES);
             }
             if !taken.read(&mut head) {
                 break Some(SHORT_HEADER);
@@ -120,7 +128,11 @@ impl AgentFromGuest {
             verdict = gate.judge(&head, taken.remaining());
         };
         taken.complete();
-        ended.map_or(Served::Chain(len), Served::Ends)
+        let cost = len + frames * FRAME_COST;
+        match ended {
+            None => Served::Chain(cost),
+            Some(why) => Served::Ends(cost, why),
+        }
     }
 
     /// Whether an available chain shows up, the ring being dead included in "no".
@@ -142,6 +154,8 @@ impl AgentFromGuest {
 }
 
 const SHORT_HEADER: Closed = Closed::Framing("a chain ends inside a frame's header");
+const TOO_MANY_FRAMES: Closed =
+    Closed::Framing("a chain holds more frames than any the agent makes");
 
 impl FromGuestCounters {
     /// Does with the bytes behind a header what the gate said.

@@ -237,6 +237,25 @@ mod framing_that_is_broken {
         assert!(framing(&bench.gate.take()[0]));
     }
 
+    // B44: half a microsecond of work for each 16 bytes would add up to seconds.
+    #[test]
+    fn by_a_chain_of_more_frames_than_the_agent_makes() {
+        let mut bench = Bench::opened();
+        let frames = bench.empty_frames();
+        let len = (MAX_CHAIN_FRAMES * HEADER_LEN) as u32;
+        bench.driver.add_indirect(FROM_GUEST, &[(frames, len)]);
+        bench.settle();
+        assert_eq!(bench.gate.take().len(), MAX_CHAIN_FRAMES);
+        assert_eq!(bench.channel(), "open");
+        bench
+            .driver
+            .add_indirect(FROM_GUEST, &[(frames, len), (frames, HEADER_LEN as u32)]);
+        bench.settle();
+        let events = bench.gate.take();
+        assert_eq!(events.len(), MAX_CHAIN_FRAMES + 1);
+        assert!(events.last().is_some_and(framing));
+    }
+
     #[test]
     fn by_a_chain_that_names_the_same_memory_over_and_over() {
         let mut bench = Bench::opened();

@@ -3,10 +3,10 @@
 //! # Who serves the agent's queue
 //!
 //! A kick of queue 5 is served inline on the vCPU thread: that is the shortest way for a lone
-//! request. When kicks come in a row with nothing going to the guest between them, the
-//! guest is streaming: the ring is handed to the event loop, by way of the [`Doorbell`], and no
-//! kicks are asked for until the loop found it empty and gave it back. The loop looks a little
-//! longer before it does, because a kick costs more than a short look.
+//! request. When kicks come in close succession the guest is streaming (see [`Cadence`]): the ring
+//! is handed to the event loop, by way of the [`Doorbell`], and no kicks are asked for until the
+//! loop found it empty and gave it back. The loop looks a little longer before it does, because a
+//! kick costs more than a short look.
 //!
 //! A machine may instead put an ioeventfd on queue 5 and let the loop serve it always; nothing
 //! here changes.
@@ -26,15 +26,16 @@ use forebay_virtio::Virtqueue;
 
 use crate::agent_from_guest::{AgentFromGuest, Channel, Owner, Served};
 use crate::agent_to_guest::{Link, Placed};
+#[cfg(doc)]
+use crate::cadence::Cadence;
 use crate::device::{Budget, Console, Drained, Turn, lock};
 use crate::gate::Closed;
 
-/// Kicks of queue 5 in a row, with nothing placed towards the guest between them, after which
-/// the ring goes to the event loop. A lone request and its answer are one kick and one placing.
-const HAND_OVER_AFTER: u32 = 3;
+/// Times one call of [`Console::transmit`] looks again because other calls came meanwhile.
+pub(crate) const TRANSMIT_ROUNDS: u32 = 4;
 
-/// Buffers one call of [`Console::transmit`] fills at most: four rings full.
-pub(crate) const TRANSMIT_BUDGET: u32 = 512;
+const OVERFULL: Closed =
+    Closed::Framing("more lay in the ring as the port opened or closed than the agent writes");
 
 impl Console {
     /// Places what the gate has for the guest, as far as the guest has posted buffers, and wakes
@@ -43,55 +44,59 @@ impl Console {
     /// Call it from any thread, with no lock of the gate held, whenever the gate has got
     /// something, and when the guest kicked queue 4. If another call is at work it covers this
     /// one, which returns at once. Does nothing while the guest has not opened the port.
+    ///
+    /// Not to be called from within a call of the gate, but for [`settle`](crate::Gate::settle).
+    /// Should the gate panic, the call unwinds, and the event loop goes on where it was.
     pub fn transmit(&self) {
-        if self.pump() {
-            self.settle(&mut lock(&self.from_guest));
+        if self.place() {
+            self.gate.settle();
         }
     }
 
-    /// Places frames; no more than one thread at a time does. Returns whether the link failed, in
-    /// which case the caller owes a [`settle`](Self::settle).
-    fn pump(&self) -> bool {
+    /// Places frames, without settling the gate. No lock of the agent's port may be held. Whether
+    /// the gate was called: not if another call covers this one.
+    fn place(&self) -> bool {
+        let Some(pumped) = self.pump() else {
+            return false;
+        };
+        if pumped.failed {
+            self.end_failed_link(&mut lock(&self.from_guest));
+        }
+        true
+    }
+
+    /// Places frames; no more than one thread at a time does. `None` if another one is at it.
+    fn pump(&self) -> Option<Pumped> {
         // Whoever counts from zero works; the others leave their call to it. It goes round again
         // until no call came in while it worked, so none is lost.
         if self.transmit_calls.fetch_add(1, Ordering::AcqRel) != 0 {
-            return false;
+            return None;
         }
-        let mut failed = false;
-        loop {
+        let mut pumped = Pumped::default();
+        let mut working = Working::new(self);
+        let mut budget = Budget::TRANSMIT;
+        for _ in 0..TRANSMIT_ROUNDS {
             let covered = self.transmit_calls.load(Ordering::Acquire);
-            let placed = {
-                let mut port = lock(&self.to_guest);
-                let before = port.counters.buffers;
-                let placed = port.fill(&*self.gate, &*self.interrupt, TRANSMIT_BUDGET);
-                if port.counters.buffers != before {
-                    self.kicks_in_a_row.store(0, Ordering::Relaxed);
-                }
-                placed
-            };
+            let mut port = lock(&self.to_guest);
+            let before = port.counters.buffers;
+            let placed = port.fill(&*self.gate, &*self.interrupt, &mut budget);
+            pumped.placed |= port.counters.buffers != before;
+            drop(port);
             match placed {
                 Placed::Everything => {}
-                Placed::Failed => failed = true,
-                Placed::BudgetSpent => {
-                    // Not on the caller's time any longer. The loop's turn covers every call
-                    // that came before the bell.
-                    self.transmit_calls.store(0, Ordering::Release);
-                    self.doorbell.ring();
-                    return failed;
-                }
+                Placed::Failed => pumped.failed = true,
+                Placed::BudgetSpent => break,
             }
-            if self
-                .transmit_calls
-                .compare_exchange(covered, 0, Ordering::AcqRel, Ordering::Acquire)
-                .is_ok()
-            {
-                return failed;
+            if working.end(covered) {
+                break;
             }
         }
+        // If it did not come to its end, `working` leaves the rest to the loop.
+        Some(pumped)
     }
 
     /// Ends the connection if the side towards the guest found it broken.
-    fn settle(&self, port: &mut AgentFromGuest) {
+    fn end_failed_link(&self, port: &mut AgentFromGuest) {
         let failure = match lock(&self.to_guest).link {
             Link::Failed(why) => Some(why),
             Link::Closed | Link::Open => None,
@@ -111,7 +116,7 @@ impl Console {
         if port.owner == Owner::EventLoop || port.queue.is_none() {
             return;
         }
-        let streaming = self.kicks_in_a_row.fetch_add(1, Ordering::Relaxed) >= HAND_OVER_AFTER - 1;
+        let streaming = port.cadence.kick(Instant::now());
         let mut budget = Budget::INLINE;
         let mut taken = 0;
         let hand_over = loop {
@@ -127,17 +132,21 @@ impl Console {
         self.signal(&mut port.queue, taken, Turn::Inline);
         if hand_over {
             port.owner = Owner::EventLoop;
+            port.cadence.handed_over();
             port.counters.handovers += 1;
         }
-        self.answer(&mut port);
+        if self.answer(&mut port) {
+            port.cadence.start_anew();
+        }
         drop(port);
         // Only now: a loop that woke before the ring was its own would find nothing to do.
         if hand_over {
             self.doorbell.ring();
         }
+        self.gate.settle();
     }
 
-    /// Port 1's share of [`Console::drain_from_guest`].
+    /// Port 1's share of [`Console::drain_from_guest`], which settles the gate.
     pub(crate) fn drain_agent(&self, mut budget: Budget, poll: Duration) -> Drained {
         let mut port = lock(&self.from_guest);
         if let Some(queue) = &mut port.queue {
@@ -149,20 +158,33 @@ impl Console {
             // answer comes, would make that look a waste.
             self.signal(&mut port.queue, turn.chains, Turn::EventLoop);
             self.answer(&mut port);
+            if turn.chains > 0 {
+                port.cadence.found();
+            }
             if !turn.emptied {
                 break Drained::More;
             }
-            if turn.chains > 0 && chain_comes(&mut port, poll) {
-                continue;
+            if turn.chains > 0 && !poll.is_zero() {
+                // Whoever waits for what came need not wait for the look, too.
+                drop(port);
+                self.gate.settle();
+                port = lock(&self.from_guest);
+                if chain_comes(&mut port, poll) {
+                    continue;
+                }
             }
             if !port.rearm() {
                 break Drained::Everything;
             }
         };
+        let before = port.owner;
         port.owner = match drained {
             Drained::More => Owner::EventLoop,
             Drained::Everything => Owner::Vcpu,
         };
+        if (before, port.owner) == (Owner::EventLoop, Owner::Vcpu) {
+            port.cadence.given_back();
+        }
         drained
     }
 
@@ -170,21 +192,21 @@ impl Console {
     fn serve_agent(&self, port: &mut AgentFromGuest, budget: &mut Budget) -> ServedTurn {
         let mut chains = 0;
         while !budget.spent() {
-            let bytes = match port.serve_one(&*self.gate) {
+            let cost = match port.serve_one(&*self.gate) {
                 Served::Empty => {
                     return ServedTurn {
                         chains,
                         emptied: true,
                     };
                 }
-                Served::Chain(bytes) => bytes,
-                Served::Ends(why) => {
+                Served::Chain(cost) => cost,
+                Served::Ends(cost, why) => {
                     self.end_connection(port, why, Channel::Broken);
-                    0
+                    cost
                 }
             };
             chains += 1;
-            budget.charge(bytes);
+            budget.charge(cost);
         }
         ServedTurn {
             chains,
@@ -192,24 +214,30 @@ impl Console {
         }
     }
 
-    /// Places the gate's answers to what was just judged.
-    fn answer(&self, port: &mut AgentFromGuest) {
-        if self.pump() {
-            self.settle(port);
+    /// Places the gate's answers to what was just judged. Whether anything was placed.
+    fn answer(&self, port: &mut AgentFromGuest) -> bool {
+        let pumped = self.pump().unwrap_or_default();
+        if pumped.failed {
+            self.end_failed_link(port);
         }
+        pumped.placed
     }
 
-    /// Judges what the guest has written so far; what it adds meanwhile may wait.
+    /// Judges what the guest has written so far; what it adds meanwhile may wait. A guest that
+    /// has put more into its ring than the agent ever does loses the connection and the rest.
     fn serve_written(&self, port: &mut AgentFromGuest) {
-        let mut budget = Budget {
-            chains: port.queue.as_ref().map_or(0, |queue| queue.size().into()),
-            bytes: usize::MAX,
-        };
-        let turn = self.serve_agent(port, &mut budget);
-        self.signal(&mut port.queue, turn.chains, Turn::EventLoop);
+        let mut budget = Budget::WRITTEN;
+        let mut chains = self.serve_agent(port, &mut budget).chains;
+        if budget.bytes == 0 && budget.chains > 0 && port.available() {
+            self.end_connection(port, OVERFULL, Channel::Broken);
+            // What is dropped unread costs no bytes.
+            budget.bytes = usize::MAX;
+            chains += self.serve_agent(port, &mut budget).chains;
+        }
+        self.signal(&mut port.queue, chains, Turn::EventLoop);
     }
 
-    /// The guest opened port 1.
+    /// The guest opened port 1. The caller settles the gate.
     pub(crate) fn open_agent(&self) {
         {
             let mut port = lock(&self.from_guest);
@@ -224,24 +252,26 @@ impl Console {
                 port.channel = Channel::Broken;
             }
         }
-        self.transmit();
+        self.place();
     }
 
-    /// The guest closed port 1.
+    /// The guest closed port 1. The caller settles the gate.
     pub(crate) fn close_agent(&self) {
         let mut port = lock(&self.from_guest);
         self.serve_written(&mut port);
         self.end_connection(&mut port, Closed::ByGuest, Channel::Closed);
     }
 
-    /// The guest reset the device.
-    pub(crate) fn reset_agent(&self) {
+    /// The guest reset the device. Whether that ended a connection: then the gate must be settled.
+    pub(crate) fn reset_agent(&self) -> bool {
         let mut port = lock(&self.from_guest);
         port.queue = None;
         port.owner = Owner::Vcpu;
+        port.cadence.start_anew();
+        let ended = port.channel == Channel::Open;
         self.end_connection(&mut port, Closed::Reset, Channel::Closed);
         lock(&self.to_guest).queue = None;
-        self.kicks_in_a_row.store(0, Ordering::Relaxed);
+        ended
     }
 
     /// Tells the gate that its connection ended, if there is one, and leaves the channel in state
@@ -257,6 +287,52 @@ impl Console {
     }
 }
 
+/// What came of placing frames.
+#[derive(Debug, Default)]
+struct Pumped {
+    /// A buffer was filled.
+    placed: bool,
+    /// The link failed: the connection must end.
+    failed: bool,
+}
+
+/// The turn at placing frames, of which there is one. Dropped before it is done, because the
+/// budget ran out or the gate panicked, it leaves the rest, and every call that came meanwhile, to
+/// the event loop.
+struct Working<'a> {
+    console: &'a Console,
+    done: bool,
+}
+
+impl<'a> Working<'a> {
+    fn new(console: &'a Console) -> Self {
+        Self {
+            console,
+            done: false,
+        }
+    }
+
+    /// Ends the turn if no call came since `covered` were counted. `true` if it did.
+    fn end(&mut self, covered: u32) -> bool {
+        self.done = self
+            .console
+            .transmit_calls
+            .compare_exchange(covered, 0, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        self.done
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            // In this order, so that the loop's turn covers every call that came before the bell.
+            self.console.transmit_calls.store(0, Ordering::Release);
+            self.console.doorbell.ring();
+        }
+    }
+}
+
 /// What a turn at queue 5 came to.
 struct ServedTurn {
     chains: u32,
@@ -264,12 +340,9 @@ struct ServedTurn {
     emptied: bool,
 }
 
-/// Watches the ring for up to `limit`. Holds the port's lock meanwhile, which nobody wants: kicks
-/// are not asked for.
+/// Watches the ring for up to `limit`. Holds the port's lock meanwhile: a guest that opens, closes
+/// or resets the port waits so much longer. Its kicks do not, as none are asked for.
 fn chain_comes(port: &mut AgentFromGuest, limit: Duration) -> bool {
-    if limit.is_zero() {
-        return false;
-    }
     let start = Instant::now();
     loop {
         if port.available() {

@@ -6,7 +6,9 @@
 
 use forebay_virtio::{ChainVerdict, Interrupt, Taken, Virtqueue};
 
+use crate::device::{Budget, FRAME_COST};
 use crate::gate::{Closed, Gate, Outgoing};
+use crate::queues::MAX_CHAIN_BYTES;
 
 /// Buffers filled between two looks at whether the guest wants to be woken, so that it starts to
 /// read while we still write.
@@ -97,12 +99,13 @@ impl AgentToGuest {
         self.placing.is_some()
     }
 
-    /// Places frames while both the gate and the ring have some, at most `budget` buffers.
+    /// Places frames while both the gate and the ring have some, within `budget`, of which a
+    /// posted buffer is a chain and what is written into it the bytes.
     pub(crate) fn fill(
         &mut self,
         gate: &dyn Gate,
         interrupt: &dyn Interrupt,
-        budget: u32,
+        budget: &mut Budget,
     ) -> Placed {
         let mut filled = 0;
         let result = self.fill_within(gate, interrupt, budget, &mut filled);
@@ -118,10 +121,10 @@ impl AgentToGuest {
         &mut self,
         gate: &dyn Gate,
         interrupt: &dyn Interrupt,
-        budget: u32,
+        budget: &mut Budget,
         filled: &mut u32,
     ) -> Result<Placed, Closed> {
-        for _ in 0..budget {
+        while !budget.spent() {
             if self.link != Link::Open {
                 return Ok(Placed::Everything);
             }
@@ -131,6 +134,7 @@ impl AgentToGuest {
             let Some(chain) = queue.peek().map_err(Closed::Ring)? else {
                 self.counters.ran_dry += 1;
                 if queue.rearm().map_err(Closed::Ring)? {
+                    budget.charge(0);
                     continue;
                 }
                 return Ok(Placed::Everything);
@@ -138,6 +142,10 @@ impl AgentToGuest {
             if let Some(fault) = chain.fault() {
                 chain.consume(ChainVerdict::Drop).complete();
                 return Err(Closed::Chain(fault));
+            }
+            if chain.remaining() > MAX_CHAIN_BYTES {
+                chain.consume(ChainVerdict::Drop).complete();
+                return Err(TOO_LONG);
             }
             // Asked for only now that there is room: the later the choice, the better.
             if self.placing.is_none() {
@@ -148,17 +156,21 @@ impl AgentToGuest {
             }
             let mut taken = chain.consume(ChainVerdict::Use);
             let room = taken.remaining();
+            let mut frames = 0;
             while let Some(placing) = &mut self.placing {
                 if !placing.write_into(&mut taken) {
                     break;
                 }
                 self.counters.frames += 1;
+                frames += 1;
                 self.placing = None;
                 if taken.remaining() > 0 {
                     self.placing = next_frame(gate);
                 }
             }
-            self.counters.bytes += (room - taken.remaining()) as u64;
+            let bytes = room - taken.remaining();
+            budget.charge(bytes + frames * FRAME_COST);
+            self.counters.bytes += bytes as u64;
             self.counters.buffers += 1;
             taken.complete();
             *filled += 1;
@@ -179,6 +191,9 @@ impl AgentToGuest {
         }
     }
 }
+
+const TOO_LONG: Closed =
+    Closed::Framing("a buffer posted for the host is longer than any the driver posts");
 
 fn next_frame(gate: &dyn Gate) -> Option<Placing> {
     gate.next_to_guest().map(|frame| Placing { frame, done: 0 })

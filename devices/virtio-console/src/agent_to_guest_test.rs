@@ -1,8 +1,10 @@
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::HEADER_LEN;
-use crate::agent_port::TRANSMIT_BUDGET;
-use crate::test_bench::{Bench, FROM_GUEST, TO_GUEST, frame, header};
+use crate::agent_port::TRANSMIT_ROUNDS;
+use crate::device::FRAME_COST;
+use crate::test_bench::{Bench, Event, FROM_GUEST, TO_GUEST, frame, header};
+use crate::{Budget, Closed};
 
 #[test]
 fn a_frame_lies_over_as_many_buffers_as_it_needs() {
@@ -99,13 +101,14 @@ fn a_guest_that_drains_as_fast_as_we_fill_does_not_keep_the_caller() {
         let used: u16 = mem.read_obj(used).unwrap();
         mem.write_obj(used.wrapping_add(128), index).unwrap();
     }));
-    for _ in 0..TRANSMIT_BUDGET + 10 {
+    let budget = Budget::TRANSMIT.bytes.div_ceil(4096 + FRAME_COST);
+    for _ in 0..budget + 10 {
         bench.queue_frame(1, &[0; 4096 - HEADER_LEN]);
     }
     bench.console.transmit();
     assert_eq!(
         bench.console.inspect().agent.buffers_to_guest,
-        u64::from(TRANSMIT_BUDGET)
+        budget as u64
     );
     assert_eq!(bench.doorbell.take(), 1, "the loop goes on");
     bench.run_loop();
@@ -144,4 +147,96 @@ fn answers_are_placed_before_the_kick_returns() {
     bench.gate.diary().echo = true;
     bench.driver.send(FROM_GUEST, &frame(1, b"ping"));
     assert_eq!(bench.received(), frame(1, b"ping"));
+}
+
+#[test]
+fn callers_that_keep_coming_do_not_keep_the_one_at_work() {
+    let mut bench = Bench::opened();
+    bench.driver.post(TO_GUEST, 8, 4096);
+    let console = bench.console.clone();
+    // Another caller each time it looks whether there is more; a thousand, so that a test that
+    // fails comes to an end.
+    let mut callers = 0;
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let seen = asked.clone();
+    *bench.gate.at_next.lock().unwrap() = Some(Box::new(move || {
+        seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        callers += 1;
+        if callers < 1000 {
+            console.transmit();
+        }
+    }));
+    bench.console.transmit();
+    let asked = asked.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(asked, TRANSMIT_ROUNDS);
+    assert_eq!(bench.doorbell.take(), 1, "the loop goes on");
+    // Nothing is lost: the loop serves whoever called last.
+    *bench.gate.at_next.lock().unwrap() = None;
+    bench.queue_frame(1, b"last");
+    bench.run_loop();
+    assert_eq!(bench.received(), frame(1, b"last"));
+}
+
+#[test]
+fn a_panic_of_the_gate_leaves_the_rest_to_the_loop() {
+    let mut bench = Bench::opened();
+    bench.driver.post(TO_GUEST, 8, 4096);
+    bench.queue_frame(1, b"survives");
+    *bench.gate.at_next.lock().unwrap() = Some(Box::new(|| panic!("on purpose")));
+    let console = bench.console.clone();
+    let call = std::panic::AssertUnwindSafe(|| console.transmit());
+    assert!(std::panic::catch_unwind(call).is_err());
+    assert_eq!(bench.doorbell.take(), 1);
+    bench.run_loop();
+    let received = bench.received();
+    assert_eq!(received, frame(1, b"survives"));
+    bench.queue_frame(1, b"and on");
+    bench.console.transmit();
+    assert_eq!(bench.received(), frame(1, b"and on"));
+}
+
+#[test]
+fn a_call_places_megabytes_at_most_however_large_the_buffers() {
+    const MIB: usize = 1 << 20;
+    let mut bench = Bench::opened();
+    let slot = bench.driver.slot(TO_GUEST, 127);
+    for _ in 0..100 {
+        bench
+            .driver
+            .post_indirect(TO_GUEST, &[(slot, 64 << 10); 16]);
+    }
+    for _ in 0..10 {
+        bench.queue_frame(1, &vec![7; MIB]);
+    }
+    bench.console.transmit();
+    let placed = bench.console.inspect().agent.bytes_to_guest as usize;
+    assert!(
+        (MIB..=Budget::TRANSMIT.bytes + MIB).contains(&placed),
+        "{placed}"
+    );
+    let mut turns = 0;
+    while bench.doorbell.take() > 0 {
+        bench.run_loop();
+        turns += 1;
+    }
+    assert!(turns > 2, "{turns}");
+    assert_eq!(bench.console.inspect().agent.frames_to_guest, 10);
+}
+
+// B44: descriptors may all name the same memory, up to 4 GiB of it.
+#[test]
+fn a_posted_buffer_longer_than_any_the_driver_posts_closes_the_channel() {
+    let mut bench = Bench::opened();
+    let slot = bench.driver.slot(TO_GUEST, 127);
+    bench
+        .driver
+        .post_indirect(TO_GUEST, &[(slot, 64 << 10); 33]);
+    bench.queue_frame(1, b"never");
+    bench.console.transmit();
+    assert!(matches!(
+        bench.gate.take()[..],
+        [Event::Closed(Closed::Framing(_))]
+    ));
+    assert_eq!(bench.driver.take_all_used(TO_GUEST).len(), 1);
+    assert_eq!(bench.channel(), "broken");
 }

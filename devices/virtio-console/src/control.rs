@@ -154,25 +154,30 @@ impl Control {
         Ok(true)
     }
 
-    /// Places what is due into the buffers the guest has posted. Returns whether anything was
-    /// placed.
-    pub(crate) fn flush(&mut self) -> Result<bool, RingFault> {
+    /// Places what is due into the buffers the guest has posted. Returns how many buffers it gave
+    /// back, with a message or as too small for one.
+    pub(crate) fn flush(&mut self) -> u32 {
+        let mut used = 0;
         let Some(queue) = &mut self.to_guest else {
-            return Ok(false);
+            return used;
         };
-        let mut placed = false;
         // Each turn uses up a posted buffer. The messages are few, but buffers that are too small
         // may be many: no more turns than the ring has entries, plus one look for each re-arm.
         for _ in 0..=queue.size() {
             let Some(message) = self.outbox.first() else {
                 break;
             };
-            let Some(chain) = queue.peek()? else {
-                if queue.rearm()? {
+            // A dead ring cannot be told anything; the view shows it.
+            let Ok(posted) = queue.peek() else {
+                break;
+            };
+            let Some(chain) = posted else {
+                if queue.rearm().unwrap_or(false) {
                     continue;
                 }
                 break;
             };
+            used += 1;
             let (fixed, name) = message.encode();
             if chain.remaining() < fixed.len() + name.len() {
                 chain.consume(ChainVerdict::Drop).complete();
@@ -184,9 +189,8 @@ impl Control {
             taken.complete();
             self.outbox.mark_sent(message);
             self.placed += 1;
-            placed = true;
         }
-        Ok(placed)
+        used
     }
 }
 

@@ -102,6 +102,16 @@ fn a_buffer_too_small_for_a_message_is_passed_over() {
 }
 
 #[test]
+fn buffers_that_come_back_empty_are_signalled_as_well() {
+    let mut bench = Bench::new();
+    bench.driver.post(CONTROL_TO_GUEST, 3, 8);
+    bench.driver.want_interrupt(CONTROL_TO_GUEST);
+    bench.say(1, event::PORT_READY, 1);
+    assert_eq!(bench.driver.take_all_used(CONTROL_TO_GUEST).len(), 3);
+    assert_eq!(bench.interrupt.take(), 1, "the guest would not post others");
+}
+
+#[test]
 fn a_guest_that_repeats_itself_gets_each_message_once() {
     let mut bench = Bench::new();
     bench.driver.post(CONTROL_TO_GUEST, 16, 64);
@@ -284,7 +294,7 @@ fn a_control_flood_is_handed_on_as_well() {
     // A ring of 16 cannot hold more than a budget; the vCPU keeps kicking instead.
     let message = ControlMessage {
         port: 1,
-        event: event::PORT_OPEN,
+        event: event::PORT_READY,
         value: 1,
     };
     for _ in 0..16 {

@@ -56,10 +56,14 @@ pub enum Closed {
 ///
 /// Called from vCPU threads, the event loop and whoever calls
 /// [`Console::transmit`](crate::Console::transmit), with a lock of the port held: an
-/// implementation must not call the device and must not block. [`judge`](Self::judge) and
-/// [`deliver`](Self::deliver) come in ring order, never two at once;
+/// implementation must not call the device, must not block and must not run anybody else's code,
+/// such as a waker. That has its place in [`settle`](Self::settle), which alone is called with no
+/// lock held.
+///
+/// [`judge`](Self::judge) and [`deliver`](Self::deliver) come in ring order, never two at once;
 /// [`next_to_guest`](Self::next_to_guest) may run beside them. [`opened`](Self::opened) and
-/// [`closed`](Self::closed) alternate and run beside nothing.
+/// [`closed`](Self::closed) alternate and run beside nothing but `settle`. After each of the
+/// others the device asks for frames towards the guest by itself, and then settles.
 pub trait Gate: Send + Sync {
     /// Judges the frame with this header. `rest` is what the chain holds behind the header, in
     /// bytes: this frame's payload and perhaps further frames. A verdict over more than `rest`
@@ -84,6 +88,13 @@ pub trait Gate: Send + Sync {
     /// The connection ended. All that the guest sent before it closed the port has been judged;
     /// what was not yet placed towards the guest is gone.
     fn closed(&self, why: Closed);
+
+    /// The calls made so far are over and no lock of the device is held: wake whom they concern.
+    /// What is woken may call [`Console::transmit`](crate::Console::transmit) on this thread. May
+    /// run beside any other call, itself included; comes at least once after each of them, soon.
+    ///
+    /// A gate that wakes nobody has nothing to do here.
+    fn settle(&self) {}
 }
 
 /// Where the console's output goes.

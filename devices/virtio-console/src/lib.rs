@@ -30,13 +30,22 @@
 //! Console output, control, agent-from-guest and agent-to-guest have a lock each, so that a
 //! flood of one does not hold up the others. Where several are held they are taken in the order
 //! control, agent-from-guest, agent-to-guest, and then the gate's own. The gate and the sink
-//! are called with a lock of ours held and must not call the device.
+//! are called with a lock of ours held and must not call the device. [`Gate::settle`] is the
+//! exception: every entry point that has called the gate ends with it, all locks released, so
+//! that wakers run there and nowhere else.
+//!
+//! # What a guest can cost
+//!
+//! Each entry point works within a [`Budget`] of chains and bytes, frames counting extra, and
+//! leaves the rest to the event loop. So no guest holds a thread, whatever it writes and however
+//! fast it refills its rings.
 
 #![forbid(unsafe_code)]
 
 mod agent_from_guest;
 mod agent_port;
 mod agent_to_guest;
+mod cadence;
 mod console_port;
 mod control;
 mod device;

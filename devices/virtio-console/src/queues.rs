@@ -56,8 +56,11 @@ pub(crate) const SPECS: [QueueSpec; 6] = [
     spec(16, Direction::ToGuest),
     spec(16, Direction::FromGuest),
     spec(128, Direction::ToGuest),
-    spec(64, Direction::FromGuest),
+    spec(AGENT_FROM_GUEST_SIZE, Direction::FromGuest),
 ];
+
+/// Entries of queue 5.
+pub(crate) const AGENT_FROM_GUEST_SIZE: u16 = 64;
 
 const fn spec(max_size: u16, direction: Direction) -> QueueSpec {
     QueueSpec {
@@ -66,8 +69,12 @@ const fn spec(max_size: u16, direction: Direction) -> QueueSpec {
     }
 }
 
-/// Longest chain the device works on, in bytes. The driver makes chains of 32 KiB at most; a
+/// Longest chain the device works on, in bytes, either way. The driver makes chains of 32 KiB at most; a
 /// splice makes one of the pipe it comes from, 1 MiB at most unless root raised the limit.
 /// Descriptors may all name the same memory, so without a bound a chain could keep a thread
 /// busy for 4 GiB.
 pub(crate) const MAX_CHAIN_BYTES: usize = 2 << 20;
+
+/// Most frames the device looks at in one chain. The agent's chains of 32 KiB hold 2048 headers
+/// at most.
+pub(crate) const MAX_CHAIN_FRAMES: usize = 4096;

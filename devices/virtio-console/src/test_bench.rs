@@ -1,14 +1,17 @@
 //! The device between a mock driver and a gate that keeps a diary.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_virtio::mock::{self, Bell, MockDriver};
 use forebay_virtio::spec::{F_EVENT_IDX, F_INDIRECT_DESC, F_VERSION_1};
 use forebay_virtio::{Interrupt, MmioTransport};
+use vm_memory::{Bytes as _, GuestAddress};
 
+use crate::queues::MAX_CHAIN_FRAMES;
 use crate::spec::{ControlMessage, F_MULTIPORT, event};
 use crate::{Budget, Closed, Console, ConsoleSink, Drained, Gate, HEADER_LEN, Outgoing, Verdict};
 
@@ -67,9 +70,12 @@ pub(crate) struct Diary {
 /// Something a test wants done in the middle of the device's work.
 pub(crate) type Hook = Mutex<Option<Box<dyn FnMut() + Send>>>;
 
+/// A hook is out while it runs, so that what it does may come back here. One that panics is gone.
 fn run(hook: &Hook) {
-    if let Some(hook) = &mut *hook.lock().unwrap() {
-        hook();
+    let taken = hook.lock().unwrap().take();
+    if let Some(mut taken) = taken {
+        taken();
+        hook.lock().unwrap().get_or_insert(taken);
     }
 }
 
@@ -80,6 +86,11 @@ pub(crate) struct TestGate {
     pub(crate) at_judge: Hook,
     /// Run when a frame is asked for.
     pub(crate) at_next: Hook,
+    /// Run when the gate is settled.
+    pub(crate) at_settle: Hook,
+    /// Checked when the gate is settled: no lock of this device may be held.
+    device: OnceLock<Weak<Console>>,
+    unsettled: AtomicBool,
 }
 
 impl TestGate {
@@ -91,6 +102,15 @@ impl TestGate {
     pub(crate) fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.diary().events)
     }
+
+    /// Whether the gate was called and not settled since.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::SeqCst)
+    }
+
+    fn called(&self) {
+        self.unsettled.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Execution that makes the gate close the channel.
@@ -98,6 +118,7 @@ pub(crate) const POISON: u8 = 0xff;
 
 impl Gate for TestGate {
     fn judge(&self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
+        self.called();
         run(&self.at_judge);
         let mut diary = self.diary();
         assert!(diary.open, "judged without a connection");
@@ -134,6 +155,7 @@ impl Gate for TestGate {
     }
 
     fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {
+        self.called();
         let mut diary = self.diary();
         let (exec, len) = diary.accepted.take().expect("accepted first");
         assert_eq!(payload.len(), len);
@@ -152,6 +174,7 @@ impl Gate for TestGate {
     }
 
     fn next_to_guest(&self) -> Option<Outgoing> {
+        self.called();
         run(&self.at_next);
         let mut diary = self.diary();
         assert!(diary.open, "asked for a frame without a connection");
@@ -159,6 +182,7 @@ impl Gate for TestGate {
     }
 
     fn opened(&self) {
+        self.called();
         let mut diary = self.diary();
         assert!(!diary.open, "opened twice");
         diary.open = true;
@@ -166,6 +190,7 @@ impl Gate for TestGate {
     }
 
     fn closed(&self, why: Closed) {
+        self.called();
         let mut diary = self.diary();
         assert!(diary.open, "closed without having been opened");
         diary.open = false;
@@ -173,6 +198,24 @@ impl Gate for TestGate {
         diary.to_guest.clear();
         diary.events.push(Event::Closed(why));
     }
+
+    fn settle(&self) {
+        if let Some(console) = self.device.get().and_then(Weak::upgrade) {
+            let held = [
+                is_held(&console.control),
+                is_held(&console.console),
+                is_held(&console.from_guest),
+                is_held(&console.to_guest),
+            ];
+            assert_eq!(held, [false; 4], "settled with a lock held");
+        }
+        self.unsettled.store(false, Ordering::SeqCst);
+        run(&self.at_settle);
+    }
+}
+
+fn is_held<T>(lock: &Mutex<T>) -> bool {
+    matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 /// Keeps the console's output, and may do something at each piece of it.
@@ -240,6 +283,9 @@ impl Bench {
             interrupt.clone(),
             doorbell.clone(),
         );
+        gate.device.set(Arc::downgrade(&console)).unwrap();
+        // How fast a test kicks depends on the machine it runs on.
+        console.from_guest.lock().unwrap().cadence.window = Duration::MAX;
         let transport = Arc::new(MmioTransport::new(
             mem.clone(),
             console.clone(),
@@ -340,6 +386,16 @@ impl Bench {
 
     pub(crate) fn close(&mut self) {
         self.say(1, event::PORT_OPEN, 0);
+    }
+
+    /// Guest memory full of the headers of empty frames, [`MAX_CHAIN_FRAMES`] of them.
+    ///
+    /// [`MAX_CHAIN_FRAMES`]: crate::queues::MAX_CHAIN_FRAMES
+    pub(crate) fn empty_frames(&self) -> GuestAddress {
+        let slot = self.driver.slot(FROM_GUEST, 127);
+        let frames = header(1, 0).repeat(MAX_CHAIN_FRAMES);
+        self.driver.mem().write_slice(&frames, slot).unwrap();
+        slot
     }
 
     pub(crate) fn channel(&self) -> &'static str {

@@ -267,11 +267,20 @@ impl MockDriver {
 
     /// Adds one chain that is a table of these buffers, without a kick, and returns its head.
     pub fn add_indirect(&mut self, queue: u16, buffers: &[(GuestAddress, u32)]) -> u16 {
+        self.add_table(queue, buffers, 0)
+    }
+
+    /// The same with buffers that the device may write.
+    pub fn post_indirect(&mut self, queue: u16, buffers: &[(GuestAddress, u32)]) -> u16 {
+        self.add_table(queue, buffers, WRITE)
+    }
+
+    fn add_table(&mut self, queue: u16, buffers: &[(GuestAddress, u32)], access: u16) -> u16 {
         let head = self.rings[usize::from(queue)].free.pop().expect("room");
         let table = self.slot(queue, head);
         for (position, (address, len)) in buffers.iter().enumerate() {
             let last = position + 1 == buffers.len();
-            let flags = if last { 0 } else { NEXT };
+            let flags = access | if last { 0 } else { NEXT };
             let descriptor = Descriptor::new(address.0, *len, flags, position as u16 + 1);
             let entry = GuestAddress(table.0 + 16 * position as u64);
             self.mem.write_obj(descriptor, entry).expect("table");

@@ -7,6 +7,7 @@ use forebay_exec_proto::host::Terminal;
 
 use crate::ExecId;
 use crate::error::ControlError;
+use crate::hub::Inner;
 use crate::lease::Lease;
 use crate::signal::Signal;
 
@@ -33,21 +34,23 @@ impl ExecControl {
     /// Sends a signal to the command's process group.
     ///
     /// Ready when the signal is in line for the guest. At most sixteen of a VM wait there; a
-    /// further caller waits for its turn, in call order. Dropping the future before it is
-    /// ready sends nothing. Signals of one caller arrive in their order.
+    /// further caller waits for room. Callers that wait try in the order in which they began
+    /// to, but hold no place: one that is not polled is overtaken and delays nobody. Dropping
+    /// the future before it is ready sends nothing. Signals that are awaited one after another
+    /// arrive in that order.
     ///
     /// # Errors
-    /// [`ControlError::Ended`] when the execution has ended, which can be while waiting; it
-    /// never reaches another process. [`ControlError::VmGone`].
+    /// [`ControlError::Ended`] when the execution has ended, also while waiting; it never
+    /// reaches another process. [`ControlError::VmGone`], likewise.
     pub async fn signal(&self, signal: Signal) -> Result<(), ControlError> {
         self.lease.signal(signal).await
     }
 
     /// Kills everything in the execution, descendants included, with SIGKILL.
     ///
-    /// Unlike tokio's `Child::kill` this neither waits nor
-    /// fails: it needs no room in any queue, is remembered before the program has started, and
-    /// does nothing when the execution has ended. How it ended is told by its exit.
+    /// Unlike tokio's `Child::kill` this neither waits nor fails: it needs no room in any
+    /// queue, is remembered before the program has started, and does nothing when the execution
+    /// has ended. How it ended is told by its exit.
     pub fn kill(&self) {
         self.lease.kill();
     }
@@ -55,33 +58,40 @@ impl ExecControl {
 
 impl Lease {
     pub(crate) async fn signal(&self, signal: Signal) -> Result<(), ControlError> {
-        // The one whose turn it is waits for room, the others for their turn, so that nobody
-        // is overtaken. The semaphore is never closed; if it were, order alone would be lost.
-        let _turn = self.hub().control_turn.acquire().await;
         loop {
-            // Registered before looking, so that nothing in between is missed.
-            let room = self.hub().control_room.notified();
-            let refused = self.step(|inner, id| {
-                let error = inner.conn.signal(id, signal.number()).err()?;
-                Some(match (error, inner.conn.terminal(id)) {
-                    (_, Some(Terminal::Lost(reason))) => Some(ControlError::VmGone {
-                        reason: reason.clone(),
-                    }),
-                    (host::ControlError::Full, _) => None,
-                    // A control exists only once the program has started.
-                    (host::ControlError::Ended | host::ControlError::NotStarted, _) => {
-                        Some(ControlError::Ended)
-                    }
-                    (host::ControlError::Closed, _) => Some(ControlError::VmGone {
-                        reason: inner.gone_reason(),
-                    }),
-                })
-            });
-            match refused {
-                None => return Ok(()),
-                Some(Some(error)) => return Err(error),
-                Some(None) => room.await,
+            // Registered before looking, so that nothing in between is missed. Nobody holds a
+            // turn while waiting: a future that is never polled again delays no other.
+            let changed = self.hub().control_room.notified();
+            let sent = self.step(|inner, id| try_signal(inner, id, signal));
+            if let Some(outcome) = sent {
+                return outcome;
             }
+            changed.await;
         }
     }
 }
+
+/// Puts the signal in line; `None` while there is no room.
+fn try_signal(inner: &mut Inner, id: ExecId, signal: Signal) -> Option<Result<(), ControlError>> {
+    let Err(error) = inner.conn.signal(id, signal.number()) else {
+        return Some(Ok(()));
+    };
+    if let Some(Terminal::Lost(reason)) = inner.conn.terminal(id) {
+        let reason = reason.clone();
+        return Some(Err(ControlError::VmGone { reason }));
+    }
+    match error {
+        host::ControlError::Full => None,
+        // A control exists only once the program has started.
+        host::ControlError::Ended | host::ControlError::NotStarted => {
+            Some(Err(ControlError::Ended))
+        }
+        host::ControlError::Closed => Some(Err(ControlError::VmGone {
+            reason: inner.gone_reason(),
+        })),
+    }
+}
+
+#[cfg(test)]
+#[path = "control_test.rs"]
+mod tests;

@@ -30,7 +30,8 @@ pub enum ExecError {
          environment, or send the data by stdin"
     )]
     TooLarge {
-        /// Encoded size of the request in bytes.
+        /// Encoded size of the request in bytes; that of its words alone if they are too large
+        /// already.
         size: usize,
         /// Largest size in bytes.
         limit: usize,

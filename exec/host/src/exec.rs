@@ -138,10 +138,14 @@ impl Exec {
     pub async fn spawn(self) -> Result<ExecHandle, ExecError> {
         let piped = self.stdin.0 == host::Stdin::Pipe;
         let (hub, request, stdin) = self.into_request()?;
-        let id = hub.step(|inner| inner.start(request, stdin))?;
-        tracing::debug!(exec = %id, "admitted");
+        // Encoded before the lock is taken, and kept until it is free again: a refused start is
+        // dropped by the hub, but the caller's stdin bytes must not end in there.
+        let start = host::Start::new(request, stdin)?;
+        let id = hub.step(|inner| inner.start(start.clone()))?;
         // From here on a drop of this future is a drop of the last handle.
         let lease = Lease::new(hub, id);
+        drop(start);
+        tracing::debug!(exec = %id, "admitted");
         let first =
             poll_fn(|cx| lease.poll(cx, Half::Events, |inner, id| inner.conn.next_event(id)));
         match first.await {

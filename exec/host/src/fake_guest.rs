@@ -28,8 +28,21 @@ use agent::{Agent, Command};
 const ROUND: usize = 64;
 
 thread_local! {
-    /// This thread is inside `next_to_guest`, and a VM would hold its queue's lock.
-    static PULLING: Cell<bool> = const { Cell::new(false) };
+    /// This thread is inside a call that a VM makes with its device's locks held.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes a call of the hub as a VM's device does.
+pub(crate) fn inside<T>(call: impl FnOnce() -> T) -> T {
+    INSIDE.set(true);
+    let outcome = call();
+    INSIDE.set(false);
+    outcome
+}
+
+/// Whether this thread is inside such a call.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
 }
 
 /// A hub with a scripted guest behind it.
@@ -53,8 +66,8 @@ struct FakeLink {
 impl Link for FakeLink {
     fn transmit(&self) {
         assert!(
-            !PULLING.get(),
-            "asked to pull while pulling: a VM would deadlock here"
+            !INSIDE.get(),
+            "asked to pull inside a call of the device: a VM would deadlock here"
         );
         self.kicks.fetch_add(1, Ordering::Relaxed);
         self.state.lock().unwrap().0 = true;
@@ -70,7 +83,7 @@ impl FakeVm {
 
     pub(crate) fn with_limits(limits: Limits) -> Arc<Self> {
         let vm = Self::before_open(limits);
-        vm.hub.opened();
+        inside(|| vm.hub.opened());
         while vm.round() {}
         vm
     }
@@ -105,12 +118,16 @@ impl FakeVm {
         let mut moved = false;
         if !self.hold.load(Ordering::Relaxed) {
             for _ in 0..ROUND {
-                PULLING.set(true);
-                let frame = self.hub.next_to_guest();
-                PULLING.set(false);
-                let Some(frame) = frame else { break };
-                agent.handle(&frame.head);
-                agent.handle(&frame.body);
+                // Placing a frame, and dropping what held it, is inside as well.
+                let placed = inside(|| {
+                    let frame = self.hub.next_to_guest()?;
+                    agent.handle(&frame.head);
+                    agent.handle(&frame.body);
+                    Some(())
+                });
+                if placed.is_none() {
+                    break;
+                }
                 moved = true;
             }
         }
@@ -118,7 +135,9 @@ impl FakeVm {
         drop(agent);
         moved |= !chain.is_empty();
         self.deliver_chain(&chain);
-        moved
+        let kicks = self.kicks();
+        self.hub.settle();
+        moved | (self.kicks() != kicks)
     }
 
     /// Moves frames until nothing moves any more.
@@ -134,13 +153,13 @@ impl FakeVm {
     /// Hands one chain to the hub as the device does. Gives the reason if framing is broken.
     pub(crate) fn deliver_chain(&self, mut chain: &[u8]) -> Option<&'static str> {
         while let Some((head, rest)) = chain.split_first_chunk::<HEADER_LEN>() {
-            let (n, delivered) = match self.hub.judge(head, rest.len()) {
-                Verdict::Accept(n) => (n, self.hub.deliver(rest[..n].to_vec())),
+            let (n, delivered) = match inside(|| self.hub.judge(head, rest.len())) {
+                Verdict::Accept(n) => (n, inside(|| self.hub.deliver(rest[..n].to_vec()))),
                 Verdict::Discard(n) => (n, Ok(())),
                 Verdict::Close(reason) => (0, Err(reason)),
             };
             if let Err(reason) = delivered {
-                self.hub.closed(reason);
+                inside(|| self.hub.closed(reason));
                 return Some(reason);
             }
             chain = &rest[n..];
@@ -250,6 +269,10 @@ impl Woken {
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
+        assert!(
+            !INSIDE.get(),
+            "woken inside a call of the device: what a waker does would deadlock here"
+        );
         self.0.store(true, Ordering::SeqCst);
     }
 }
@@ -277,6 +300,19 @@ impl<F: Future> ByHand<F> {
     /// The rest of the future, to be driven by another way.
     pub(crate) fn into_inner(self) -> std::pin::Pin<Box<F>> {
         self.future
+    }
+}
+
+/// Fails where a deadlock would otherwise hang the tests.
+pub(crate) fn without_deadlock(test: fn()) {
+    let (done, wait) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    match wait.recv_timeout(std::time::Duration::from_secs(60)) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("deadlock"),
+        _ => thread.join().unwrap(),
     }
 }
 

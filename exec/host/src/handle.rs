@@ -22,8 +22,9 @@ use crate::waiting::Half;
 const BATCH: usize = 32;
 
 /// A command that runs in the guest. Names follow those of tokio's `process::Child`; what is
-/// different: `kill` neither waits nor fails, `wait` discards unread output, and what dropping
-/// does:
+/// different: `kill` neither waits nor fails, `wait` discards unread output, a stdin's own
+/// `write`, `write_all` and `close` say more than the trait's ([`ExecSink`] has the table), and
+/// what dropping does:
 ///
 /// | dropped | then |
 /// |---|---|

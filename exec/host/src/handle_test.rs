@@ -130,37 +130,6 @@ fn signals_arrive_in_order_and_fail_once_the_execution_has_ended() {
 }
 
 #[test]
-fn a_signal_waits_for_room_behind_those_who_came_before_and_wakes_in_order() {
-    let vm = FakeVm::new();
-    let handle = spawn(&vm, "stall", []);
-    vm.hold.store(true, std::sync::atomic::Ordering::Relaxed);
-    for _ in 0..16 {
-        vm.run(handle.signal(Signal::HUP)).unwrap();
-    }
-    let mut first = ByHand::new(handle.signal(Signal::USR1));
-    let mut dropped = ByHand::new(handle.signal(Signal::QUIT));
-    let mut second = ByHand::new(handle.signal(Signal::USR2));
-    assert!(first.poll().is_pending());
-    assert!(dropped.poll().is_pending());
-    assert!(second.poll().is_pending());
-    drop(dropped);
-    vm.hold.store(false, std::sync::atomic::Ordering::Relaxed);
-    vm.settle();
-    assert!(first.woken.is_set());
-    assert!(
-        !second.woken.is_set(),
-        "the one before has not had its turn"
-    );
-    assert!(second.poll().is_pending());
-    assert!(matches!(first.poll(), Poll::Ready(Ok(()))));
-    assert!(second.woken.is_set(), "its turn came");
-    assert!(matches!(second.poll(), Poll::Ready(Ok(()))));
-    vm.settle();
-    let signals = vm.command(handle.id(), |command| command.signals.clone());
-    assert_eq!(signals[14..], [1, 1, 10, 12], "the dropped one never left");
-}
-
-#[test]
 fn a_signal_that_waits_for_room_ends_when_its_execution_does() {
     let vm = FakeVm::new();
     let handle = spawn(&vm, "stall", []);

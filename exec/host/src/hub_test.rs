@@ -3,7 +3,7 @@ use std::task::Poll;
 
 use super::{Hub, Link};
 use crate::fake_guest::{ByHand, FakeVm};
-use crate::{Config, ExecError, ExecEvent, FailureKind, Limits, Stdin};
+use crate::{Config, ConfigError, EnvVar, ExecError, ExecEvent, FailureKind, Limits, Stdin};
 
 #[test]
 fn limits_that_cannot_work_are_refused_by_name() {
@@ -16,7 +16,27 @@ fn limits_that_cannot_work_are_refused_by_name() {
         ..Config::default()
     })
     .unwrap_err();
+    let ConfigError::Limits(error) = error else {
+        panic!("{error}")
+    };
     assert_eq!(error.field, "input_limit");
+}
+
+#[test]
+fn an_environment_that_no_bootstrap_can_carry_is_refused_with_both_sizes() {
+    let var = EnvVar {
+        key: b"BIG".to_vec().into(),
+        value: vec![b'x'; 40_000].into(),
+    };
+    let error = Hub::new(Config {
+        env: vec![var],
+        ..Config::default()
+    })
+    .unwrap_err();
+    let ConfigError::TooLarge { size, limit } = error else {
+        panic!("{error}")
+    };
+    assert!(size > 40_000 && limit < 40_000, "{size} {limit}");
 }
 
 #[test]
@@ -52,6 +72,34 @@ fn ready_fails_with_the_reason_when_the_connection_ends_first() {
         panic!()
     };
     assert_eq!(reason, "the guest panicked");
+}
+
+#[test]
+fn ready_waits_on_when_the_port_opens_again_before_the_agent_answered() {
+    let vm = FakeVm::before_open(Limits::default());
+    vm.hub.opened();
+    let mut before = ByHand::new(vm.hub.ready());
+    assert!(before.poll().is_pending());
+    vm.hub.opened();
+    let mut after = ByHand::new(vm.hub.ready());
+    assert!(before.poll().is_pending(), "a new greeting is under way");
+    assert!(after.poll().is_pending(), "a new greeting is under way");
+    vm.settle();
+    assert!(matches!(before.poll(), Poll::Ready(Ok(_))));
+    assert!(matches!(after.poll(), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn ready_waits_for_the_new_answer_when_a_ready_port_opens_again() {
+    let vm = FakeVm::new();
+    let mut lost = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+    vm.agent(|conn| *conn = Default::default());
+    vm.hub.opened();
+    let mut ready = ByHand::new(vm.hub.ready());
+    assert!(ready.poll().is_pending(), "the old answer does not count");
+    assert!(matches!(vm.run(lost.wait()), Err(ExecError::VmGone { .. })));
+    vm.settle();
+    assert!(matches!(ready.poll(), Poll::Ready(Ok(_))));
 }
 
 #[test]
@@ -299,6 +347,29 @@ fn a_guest_that_breaks_the_rules_of_one_execution_fails_that_one_alone() {
     assert_eq!(vm.run(good.collect()).unwrap().stdout(), b"fine");
     vm.settle();
     assert_eq!(vm.client.active(), 0, "the guest confirmed the kill");
+}
+
+#[test]
+fn an_exit_that_no_process_can_have_is_a_broken_rule() {
+    for (code, signal) in [(Some(256), None), (Some(-1), None), (None, Some(65))] {
+        let vm = FakeVm::new();
+        let mut handle = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+        let status = forebay_exec_proto::ExitStatus {
+            code,
+            signal,
+            duration_us: 1,
+        };
+        vm.agent(|conn| {
+            for stream in crate::Stream::ALL {
+                conn.stream_ended(handle.id(), stream);
+            }
+            conn.exited(handle.id(), status);
+        });
+        let error = vm.run(handle.wait()).unwrap_err();
+        assert!(matches!(error, ExecError::Protocol(_)), "{error}");
+        vm.settle();
+        assert_eq!(vm.client.active(), 0);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::fake_guest::{ByHand, FakeVm};
+use crate::fake_guest::{ByHand, FakeVm, inside, without_deadlock};
 use crate::{
     ControlError, ExecError, ExecEvent, ExecHandle, FailureKind, Signal, Stdin, WriteError,
 };
@@ -54,6 +54,7 @@ fn every_waiting_caller_wakes_with_the_reason_when_the_vm_is_gone() {
     vm.hub.vm_gone("the guest powered off");
     for (name, woken) in [
         ("signal", &signal.woken),
+        ("the signal behind it", &queued.woken),
         ("recv", &recv.woken),
         ("wait", &wait.woken),
         ("collect", &collect.woken),
@@ -70,10 +71,6 @@ fn every_waiting_caller_wakes_with_the_reason_when_the_vm_is_gone() {
         signal.poll(),
         Poll::Ready(Err(ControlError::VmGone { reason })) if reason == REASON
     ));
-    assert!(
-        queued.woken.is_set(),
-        "its turn came when the one before gave up"
-    );
     assert!(matches!(
         queued.poll(),
         Poll::Ready(Err(ControlError::VmGone { .. }))
@@ -110,19 +107,6 @@ struct Owner {
 
 impl Wake for Owner {
     fn wake(self: Arc<Self>) {}
-}
-
-/// Fails where a deadlock would otherwise hang the tests.
-fn without_deadlock(test: fn()) {
-    let (done, wait) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        test();
-        let _ = done.send(());
-    });
-    match wait.recv_timeout(std::time::Duration::from_secs(60)) {
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("deadlock"),
-        _ => thread.join().unwrap(),
-    }
 }
 
 fn owner(handle: ExecHandle) -> Waker {
@@ -225,4 +209,64 @@ fn room_that_appears_without_a_frame_wakes_and_what_the_waker_causes_leaves_too(
                 .is_ready()
         );
     });
+}
+
+#[test]
+fn the_calls_of_the_device_wake_nobody_before_it_has_let_go_of_its_locks() {
+    let vm = FakeVm::new();
+    let mut handle = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+    let mut wait = ByHand::new(handle.wait());
+    assert!(wait.poll().is_pending());
+    let kicks = vm.kicks();
+    inside(|| vm.hub.closed("the guest closed its agent port"));
+    assert!(!wait.woken.is_set(), "woken with the device's locks held");
+    vm.hub.settle();
+    assert!(wait.woken.is_set());
+    assert!(matches!(
+        wait.poll(),
+        Poll::Ready(Err(ExecError::VmGone { .. }))
+    ));
+    // A new connection has something to send, which the device looks for by itself.
+    vm.agent(|conn| *conn = Default::default());
+    inside(|| vm.hub.opened());
+    assert!(inside(|| vm.hub.next_to_guest()).is_some());
+    vm.hub.settle();
+    assert_eq!(vm.kicks(), kicks);
+}
+
+#[test]
+fn an_applications_step_wakes_whom_the_device_has_noted() {
+    let vm = FakeVm::new();
+    let mut handle = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+    let mut wait = ByHand::new(handle.wait());
+    assert!(wait.poll().is_pending());
+    inside(|| vm.hub.closed("the guest closed its agent port"));
+    assert!(!vm.hub.ping(1), "there is no connection");
+    assert!(wait.woken.is_set());
+}
+
+#[test]
+fn a_waker_that_panics_keeps_nobody_else_from_being_woken() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    let vm = FakeVm::new();
+    let spawn = || vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+    let (mut first, mut second) = (spawn(), spawn());
+    let mut broken = Box::pin(first.wait());
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(
+        broken
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    let mut wait = ByHand::new(second.wait());
+    assert!(wait.poll().is_pending());
+    inside(|| vm.hub.closed("the guest closed its agent port"));
+    vm.hub.settle();
+    assert!(wait.woken.is_set());
 }

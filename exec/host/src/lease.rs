@@ -59,10 +59,13 @@ impl Lease {
         half: Half,
         look: impl FnOnce(&mut Inner, ExecId) -> Option<T>,
     ) -> Poll<T> {
+        // Cloning and dropping a waker run its executor's code, so both happen out here; what
+        // is not needed comes back.
+        let mut waker = Some(cx.waker().clone());
         self.step(|inner, id| match look(inner, id) {
             Some(found) => Poll::Ready(found),
             None => {
-                inner.register(id, half, cx.waker());
+                inner.register(id, half, &mut waker);
                 Poll::Pending
             }
         })
@@ -96,7 +99,9 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let kill = !*self.detached.get_mut();
-        self.hub.step(|inner| inner.release(self.id, kill));
+        // Whoever waited cannot any more; the wakers go outside the lock.
+        let waiting = self.hub.step(|inner| inner.release(self.id, kill));
+        drop(waiting);
     }
 }
 
@@ -105,7 +110,7 @@ pub(crate) fn outcome(terminal: &Terminal) -> Result<ExitStatus, ExecError> {
     match terminal {
         Terminal::Exited(status) => ExitStatus::from_wire(status).ok_or_else(|| {
             ExecError::Protocol(Failure::protocol(
-                "the guest reported an exit by a signal that does not exist",
+                "the guest reported an exit that no process can have",
             ))
         }),
         Terminal::Failed(failure) => {

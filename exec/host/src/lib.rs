@@ -18,6 +18,7 @@
 //! | `hub` | the connection under its lock, wake-ups, the VMM's side |
 //! | `waiting` | who waits for which half of an execution |
 //! | `lease` | what keeps an execution alive, and what its end means |
+//! | `attach` | the socket by which other processes run commands in the VM; both its ends |
 //! | `client`, `exec` | the application's door; building, checking and starting a request |
 //! | `handle`, `reader`, `sink`, `control` | the handle and its parts |
 //! | `status`, `event`, `failure`, `signal`, `error` | results |
@@ -36,6 +37,8 @@
     )
 )]
 
+#[cfg(feature = "attach")] // while it is being written: cargo check --features attach
+mod attach;
 mod client;
 mod control;
 mod error;
@@ -58,13 +61,15 @@ mod runtime_test;
 #[cfg(test)]
 mod sink_model_test;
 
+#[cfg(feature = "attach")]
+pub use attach::{AttachError, AttachServer, AttachSocket, CLIENTS_MAX, ConnectError};
 pub use client::Client;
 pub use control::ExecControl;
 pub use error::{ControlError, ExecError, WriteError};
 pub use event::ExecEvent;
 pub use exec::{Exec, Stdin};
 pub use failure::{Failure, FailureKind, StdinError};
-pub use forebay_exec_proto::host::{Config, ExecView, Frame, Verdict, View};
+pub use forebay_exec_proto::host::{Config, ConfigError, ExecView, Frame, Verdict, View};
 pub use forebay_exec_proto::{
     ByteVec, EnvVar, ExecId, HEADER_LEN, LimitError, Limits, Ready, Stream,
 };

@@ -83,7 +83,7 @@ impl AsyncRead for ExecReader {
             match inner.conn.read(id, self.stream, room) {
                 Read::Data(n) => Some(Ok(n)),
                 Read::Empty => None,
-                Read::End | Read::Lost(_) => Some(end(inner, id).map(|()| 0)),
+                Read::End => Some(end(inner, id).map(|()| 0)),
             }
         });
         read.map(|outcome| outcome.map(|n| buf.advance(n)))
@@ -113,3 +113,7 @@ fn end(inner: &Inner, id: ExecId) -> io::Result<()> {
         Some(Err(error)) => Err(io::Error::from(error)),
     }
 }
+
+#[cfg(test)]
+#[path = "reader_test.rs"]
+mod tests;

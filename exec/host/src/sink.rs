@@ -37,10 +37,29 @@ const PIECE: usize = 64 * 1024;
 /// has read them.
 ///
 /// Writes that run at the same time (`&self` allows it) go one after another in the order in
-/// which they were first polled, and the bytes of each are contiguous. The end of stdin comes
+/// which they were first polled, and the bytes of each are contiguous. One that is neither
+/// polled nor dropped holds up those behind it, and no other execution. The end of stdin comes
 /// after every byte written before it.
 ///
-/// Dropping the sink closes stdin. Bytes that [`AsyncWrite`] accepted are still delivered.
+/// The sink's own methods have names that tokio's `AsyncWriteExt` has too, and do more. Rust
+/// prefers a type's own methods, so with that trait in scope `sink.write(…)` is still the one
+/// below; generic code such as `tokio::io::copy` uses the trait.
+///
+/// | call | ready when | of `data` | cancelled |
+/// |---|---|---|---|
+/// | [`ExecSink::write`], gives `()` | handed over | all, not copied | a prefix arrives |
+/// | [`ExecSink::write_all`] | handed over | all, copied as it leaves | a prefix arrives |
+/// | [`ExecSink::close`] | all before it handed over | | stays closed |
+/// | `AsyncWriteExt::write`, gives a count | accepted | at most one chunk, copied | nothing arrives |
+/// | `AsyncWriteExt::write_all` | accepted | all, copied | a prefix arrives |
+/// | `AsyncWriteExt::flush` | what was accepted is handed over | | nothing changes |
+/// | `AsyncWriteExt::shutdown` | as `close` | | stays closed |
+///
+/// Accepted bytes are delivered even if nothing is called any more. They are at most one chunk
+/// (16 KiB unless the VM was given another limit), so `write_all` of the trait is ready when all
+/// but the last chunk was handed over, and an error that comes later shows at the next call.
+///
+/// Dropping the sink closes stdin, behind the bytes that were accepted.
 #[derive(Debug)]
 pub struct ExecSink {
     lease: Arc<Lease>,

@@ -71,8 +71,8 @@ impl ExitStatus {
         self.duration
     }
 
-    /// Takes what the guest reported. `None` if it is neither an exit nor a signal that exists,
-    /// which only a guest that breaks the protocol says.
+    /// Takes what the guest reported. `None` if no process can end so, which the protocol core
+    /// takes for a broken rule and lets nobody see.
     pub(crate) fn from_wire(status: &proto::ExitStatus) -> Option<Self> {
         let exit = match (status.code, status.signal) {
             (Some(code), None) => Exit::Code(code),

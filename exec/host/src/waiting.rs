@@ -1,6 +1,7 @@
 //! Who waits for an execution: one waker for each half that can be waited for, and how far the
 //! callers of its sink are. Lives in the hub, under its lock.
 
+use std::mem;
 use std::task::Waker;
 
 use forebay_exec_proto::host::what;
@@ -19,24 +20,31 @@ pub(crate) enum Half {
     Exit,
     /// The sink: its pending write was handed over, or will not be.
     Stdin,
+    /// A relay: the guest acknowledged stdin bytes.
+    StdinAcked,
 }
 
 impl Half {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Events,
         Self::Stdout,
         Self::Stderr,
         Self::Exit,
         Self::Stdin,
+        Self::StdinAcked,
     ];
 
     /// The notices that can end this half's wait.
     const fn interest(self) -> u8 {
         match self {
-            Self::Events => what::READABLE | what::STARTED | what::TERMINAL,
-            Self::Stdout | Self::Stderr => what::READABLE | what::TERMINAL,
+            Self::Events => {
+                what::STARTED | what::STDOUT | what::STDERR | what::STDIN_ERROR | what::TERMINAL
+            }
+            Self::Stdout => what::STDOUT | what::TERMINAL,
+            Self::Stderr => what::STDERR | what::TERMINAL,
             Self::Exit => what::TERMINAL,
             Self::Stdin => what::WRITABLE | what::TERMINAL,
+            Self::StdinAcked => what::STDIN_ACKED | what::TERMINAL,
         }
     }
 }
@@ -49,6 +57,7 @@ pub(crate) struct Waiting {
     stderr: Option<Waker>,
     exit: Option<Waker>,
     stdin: Option<Waker>,
+    stdin_acked: Option<Waker>,
     pub(crate) sink: SinkState,
 }
 
@@ -60,17 +69,20 @@ impl Waiting {
             Half::Stderr => &mut self.stderr,
             Half::Exit => &mut self.exit,
             Half::Stdin => &mut self.stdin,
+            Half::StdinAcked => &mut self.stdin_acked,
         }
     }
 
-    /// Remembers whom to wake for `half`. Gives the waker that this replaces, to be dropped
-    /// outside the lock.
-    #[must_use]
-    pub(crate) fn register(&mut self, half: Half, waker: &Waker) -> Option<Waker> {
+    /// Remembers to wake `waker` for `half`. What it replaces, or itself if it is known already,
+    /// is left in its place, for the caller to drop outside the lock.
+    pub(crate) fn register(&mut self, half: Half, waker: &mut Option<Waker>) {
         let place = self.waker(half);
-        match place {
-            Some(known) if known.will_wake(waker) => None,
-            _ => place.replace(waker.clone()),
+        let known = match (&*place, &*waker) {
+            (Some(known), Some(waker)) => known.will_wake(waker),
+            _ => false,
+        };
+        if !known {
+            mem::swap(place, waker);
         }
     }
 
@@ -81,13 +93,6 @@ impl Waiting {
                 into.extend(self.waker(half).take());
             }
         }
-    }
-
-    /// All wakers, when nobody can wait any more.
-    pub(crate) fn into_wakers(self) -> impl Iterator<Item = Waker> {
-        [self.events, self.stdout, self.stderr, self.exit, self.stdin]
-            .into_iter()
-            .flatten()
     }
 }
 

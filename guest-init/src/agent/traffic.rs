@@ -31,6 +31,8 @@ impl Agent {
         }
         for _ in 0..READS_PER_TURN {
             let Some(link) = &mut self.link else {
+                // An event of the port that was just closed.
+                self.unfinished.receive = false;
                 return Ok(());
             };
             if link.receive(&mut self.conn)? == Received::Nothing {

@@ -6,7 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_exec_proto::host::{Config as HostConfig, Conn, Event, Stdin, Terminal, Verdict};
+use forebay_exec_proto::host::{
+    Config as HostConfig, Conn, Event, Start, Stdin, Terminal, Verdict,
+};
 use forebay_exec_proto::{EnvVar, ExecId, Failure, HEADER_LEN, Header, Limits, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -150,13 +152,17 @@ impl Host {
 
     /// Queues a start and sends nothing yet.
     pub(super) fn begin(&mut self, argv: &[&str]) -> ExecId {
+        self.submit(Self::request(argv, &[], None), Stdin::Null)
+    }
+
+    fn submit(&mut self, request: Request, stdin: Stdin) -> ExecId {
         self.conn
-            .start(Self::request(argv, &[], None), Stdin::Null)
+            .start(Start::new(request, stdin).unwrap())
             .unwrap()
     }
 
     fn started(&mut self, request: Request, stdin: Stdin) -> ExecId {
-        let id = self.conn.start(request, stdin).unwrap();
+        let id = self.submit(request, stdin);
         assert!(matches!(self.next(id), Event::Started { .. }));
         id
     }
@@ -231,10 +237,7 @@ impl Host {
 
     /// Starts what must not start.
     pub(super) fn failure(&mut self, argv: &[&str], cwd: Option<&str>) -> Failure {
-        let id = self
-            .conn
-            .start(Self::request(argv, &[], cwd), Stdin::Null)
-            .unwrap();
+        let id = self.submit(Self::request(argv, &[], cwd), Stdin::Null);
         match self.next(id) {
             Event::End(Terminal::Failed(failure)) => {
                 self.conn.forget(id);

@@ -65,7 +65,25 @@ struct Order {
 
 impl Order {
     fn read(bytes: &[u8; COMMAND]) -> Self {
-        let [operation, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, a4, a5, a6, a7, ..] = *bytes;
+        let [
+            operation,
+            _,
+            _,
+            _,
+            s0,
+            s1,
+            s2,
+            s3,
+            a0,
+            a1,
+            a2,
+            a3,
+            a4,
+            a5,
+            a6,
+            a7,
+            ..,
+        ] = *bytes;
         Self {
             operation,
             size: u32::from_le_bytes([s0, s1, s2, s3]) as usize,

@@ -101,6 +101,9 @@ pub(crate) fn forkexec_floor(n: usize, program: &[&str]) -> Outcome {
         return Err("nothing to time".into());
     };
     let all: Vec<_> = samples.iter().map(u128::to_string).collect();
-    println!("min_ns={min} median_ns={median} samples_ns={}", all.join(","));
+    println!(
+        "min_ns={min} median_ns={median} samples_ns={}",
+        all.join(",")
+    );
     Ok(0)
 }

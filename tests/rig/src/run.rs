@@ -430,3 +430,7 @@ fn unpack(mut from: UnixStream, target: &Path) -> io::Result<u64> {
         Err(io::Error::other(format!("tar: {status}")))
     }
 }
+
+#[cfg(test)]
+#[path = "run_test.rs"]
+mod tests;

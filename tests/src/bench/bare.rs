@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a waiting sample looks whether the guest has ended, of which the gate learns nothing.
 const GLANCE: Duration = Duration::from_secs(1);
 
+/// Frames towards the guest that wait at most; then a sender does.
+const TO_GUEST_MAX: usize = 4;
+
 /// A running machine whose guest has said hello.
 pub(crate) struct Bare {
     machine: Machine,
@@ -73,28 +76,26 @@ impl Bare {
         state.due = Some(due);
         let since = Instant::now();
         while !due.reached(state.seen) {
-            if let Some(why) = state.over.clone().or_else(|| self.ended()) {
-                bail!("{why}\n{}", self.console());
-            }
-            if since.elapsed() > PATIENCE {
-                bail!("the guest is silent for {PATIENCE:?}\n{}", self.console());
-            }
-            (state, _) = self
-                .meter
-                .arrived
-                .wait_timeout(state, GLANCE)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.check(&state, since)?;
+            state = self.meter.wait(state);
         }
         state.due = None;
         Ok(())
     }
 
-    fn ended(&self) -> Option<String> {
-        self.machine.stopped().map(|reason| reason.to_string())
-    }
-
-    fn console(&self) -> String {
-        format!("console: {}", self.machine.console_log().last_lines(20))
+    /// Whether what was waited for since then may still come.
+    fn check(&self, state: &State, since: Instant) -> Result<()> {
+        let ended = || self.machine.stopped().map(|reason| reason.to_string());
+        let silent = || {
+            (since.elapsed() > PATIENCE).then(|| format!("the guest is silent for {PATIENCE:?}"))
+        };
+        if let Some(why) = state.over.clone().or_else(ended).or_else(silent) {
+            bail!(
+                "{why}; console:\n{}",
+                self.machine.console_log().last_lines(20)
+            );
+        }
+        Ok(())
     }
 }
 
@@ -103,10 +104,18 @@ impl Port for Bare {
         let Some((head, body)) = bytes.split_first_chunk() else {
             bail!("a frame towards the guest has at least {HEADER_LEN} bytes");
         };
-        self.meter.lock().to_guest.push_back(Outgoing {
+        let frame = Outgoing {
             head: *head,
             body: Bytes::copy_from_slice(body),
-        });
+        };
+        let since = Instant::now();
+        let mut state = self.meter.lock();
+        while state.to_guest.len() >= TO_GUEST_MAX {
+            self.check(&state, since)?;
+            state = self.meter.wait(state);
+        }
+        state.to_guest.push_back(frame);
+        drop(state);
         self.machine.transmit();
         Ok(())
     }
@@ -123,7 +132,7 @@ impl Port for Bare {
 #[derive(Default)]
 struct Meter {
     state: Mutex<State>,
-    arrived: Condvar,
+    moved: Condvar,
 }
 
 #[derive(Default)]
@@ -165,9 +174,17 @@ impl Meter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let (state, _) = self
+            .moved
+            .wait_timeout(state, GLANCE)
+            .unwrap_or_else(PoisonError::into_inner);
+        state
+    }
+
     fn end(&self, why: String) {
         self.lock().over.get_or_insert(why);
-        self.arrived.notify_all();
+        self.moved.notify_all();
     }
 }
 
@@ -181,13 +198,18 @@ impl Gate for Meter {
         state.seen.payload += payload.len() as u64;
         state.seen.bytes += (HEADER_LEN + payload.len()) as u64;
         if state.due.is_some_and(|due| due.reached(state.seen)) {
-            self.arrived.notify_all();
+            self.moved.notify_all();
         }
         Ok(())
     }
 
     fn next_to_guest(&self) -> Option<Outgoing> {
-        self.lock().to_guest.pop_front()
+        let mut state = self.lock();
+        let frame = state.to_guest.pop_front();
+        if state.to_guest.len() + 1 == TO_GUEST_MAX {
+            self.moved.notify_all();
+        }
+        frame
     }
 
     fn opened(&self) {}

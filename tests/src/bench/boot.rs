@@ -38,7 +38,7 @@ pub(crate) fn figures(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result
         unit,
         "call of start to the first entry into the guest; each first boot of a process is left out",
         column("first_instruction", |round| round.first_instruction)?,
-        "copying the kernel into guest memory, then KVM's creation of VM and vCPU",
+        "copying kernel and initramfs into guest memory",
     );
     let pid1 = Figure::new(
         "boot_to_pid1",

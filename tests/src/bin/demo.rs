@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use forebay::{ExecEvent, ExecParts, Stdin, StopReason, Vm};
 use forebay_guest_helper::pattern::Pattern;
-use forebay_tests::{
-    HELPER, HostUse, Within, builder, guest_mappings, resident_beyond_guests, scaled, sha256,
-};
+use forebay_tests::{HELPER, HostUse, Within, builder, resident_beyond_guests, scaled, sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const MIB: usize = 1024 * 1024;
@@ -322,20 +320,7 @@ async fn clean_stop(vm: Vm, before: &HostUse) -> Result<String> {
         reason == StopReason::Requested,
         "it ended otherwise: {reason}"
     );
-    let after = HostUse::now();
-    ensure!(
-        after.threads == before.threads,
-        "threads left: {:?}",
-        after.threads
-    );
-    let stays = guest_mappings();
-    ensure!(stays == 0, "{stays} mappings of guest memory stay");
-    let kvm = after
-        .descriptors
-        .iter()
-        .filter(|descriptor| descriptor.contains("kvm"))
-        .count();
-    ensure!(kvm == 0, "{kvm} descriptors of KVM stay");
+    before.is_back().await;
     Ok(format!(
         "{reason}; off in {}; no thread, descriptor or mapping is left",
         seconds(Some(took))

@@ -130,7 +130,7 @@ fn the_probe_answers_in_one_line() {
 
 /// Starts a command that says `set`, and waits until it has.
 fn started(command: &[&str]) -> (Child, impl Iterator<Item = std::io::Result<String>> + use<>) {
-    let mut child = run(command).stderr(Stdio::inherit()).spawn().unwrap();
+    let mut child = run(command).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "set");
     (child, lines)

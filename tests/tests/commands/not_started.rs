@@ -40,7 +40,6 @@ async fn each_reason_not_to_start_has_its_kind_errno_and_stage() {
         ("/tmp/b09/orphan", FailureKind::NotFound, ENOENT),
         ("/tmp/b09/empty", FailureKind::NotExecutable, ENOEXEC),
         ("/tmp/b09/text", FailureKind::NotExecutable, ENOEXEC),
-        ("/tmp/b09/plain/x", FailureKind::NotFound, ENOTDIR),
     ];
     for (program, kind, errno) in cases {
         let failure = refused(vm, program).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay::{BootFailure, BootPhase, KernelProblem, StartError, StopReason, Vm, VmBuilder};
 use forebay_images::InitramfsBuilder;
-use forebay_tests::{CEILING, HostUse, Within as _, builder, guest_mappings, image, scaled, turn};
+use forebay_tests::{CEILING, HostUse, Within as _, builder, image, scaled, turn};
 use tempfile::TempDir;
 
 /// For an init of which nothing comes, on hardware.
@@ -25,13 +25,7 @@ async fn failed(builder: VmBuilder) -> BootFailure {
         StartError::Boot(failure) => *failure,
         other => panic!("not a failed boot: {other}"),
     };
-    let after = HostUse::now();
-    assert_eq!(after.threads, before.threads, "left by a failed boot");
-    assert_eq!(
-        after.descriptors, before.descriptors,
-        "left by a failed boot"
-    );
-    assert_eq!(guest_mappings(), 0, "left by a failed boot");
+    before.is_back().await;
     failure
 }
 
@@ -226,11 +220,5 @@ async fn a_start_that_is_given_up_leaves_nothing() {
     let start = with_init(&scratch, "while :; do sleep 1000; done").start();
     let given_up = tokio::time::timeout(Duration::from_millis(300), start).await;
     assert!(given_up.is_err(), "it did not wait for its agent");
-    let gone = async {
-        while guest_mappings() > 0 || HostUse::now().threads != before.threads {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    gone.within(CEILING).await;
-    assert_eq!(HostUse::now().descriptors, before.descriptors);
+    before.is_back().await;
 }

@@ -53,17 +53,22 @@ async fn a_command_that_ignores_the_request_is_killed_after_the_grace() {
 }
 
 #[tokio::test]
-async fn a_guest_that_powers_itself_off_in_order_ends_as_powered_off() {
+async fn a_guest_that_ends_itself_in_order_is_told_as_what_it_did() {
     let _turn = turn().await;
-    let vm = TestVm::boot().await;
-    // SIGTERM to PID 1 is the guest's own way of asking for it.
-    let asked = tokio::spawn(vm.shell("kill -TERM 1; sleep 1000").output());
-    assert_eq!(vm.wait().within(CEILING).await, StopReason::PowerOff);
-    // Killed by the shutdown, or gone with the VM: both are true.
-    match asked.within(CEILING).await.unwrap() {
-        Ok(out) => assert!(out.status().signal().is_some(), "{}", out.status()),
-        Err(forebay::ExecError::VmGone { .. }) => {}
-        Err(other) => panic!("{other}"),
+    // The image's own commands ask PID 1, as on any machine.
+    for (command, reason) in [
+        ("poweroff", StopReason::PowerOff),
+        ("reboot", StopReason::Reboot),
+    ] {
+        let vm = TestVm::boot().await;
+        let asked = tokio::spawn(vm.shell(format!("{command}; sleep 1000")).output());
+        assert_eq!(vm.wait().within(CEILING).await, reason);
+        // Killed by the shutdown, or gone with the VM: both are true.
+        match asked.within(CEILING).await.unwrap() {
+            Ok(out) => assert!(out.status().signal().is_some(), "{}", out.status()),
+            Err(forebay::ExecError::VmGone { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        vm.close().within(CEILING).await;
     }
-    vm.close().within(CEILING).await;
 }

@@ -1,53 +1,9 @@
 use super::*;
+use crate::testing::{ENTRY, LOAD_AT, elf};
 use std::path::PathBuf;
 
 use tempfile::TempDir;
 use vm_memory::Bytes as _;
-
-const ENTRY: u32 = 0x10_0040;
-const LOAD_AT: u64 = 0x10_0000;
-
-/// A minimal ELF kernel: one segment with `content`, and a PVH note if `note`.
-fn elf(content: &[u8], load_at: u64, note: bool) -> Vec<u8> {
-    let note_bytes = if note {
-        let mut bytes = Vec::new();
-        for word in [4u32, 4, 18] {
-            bytes.extend(word.to_le_bytes());
-        }
-        bytes.extend(b"Xen\0");
-        bytes.extend(ENTRY.to_le_bytes());
-        bytes
-    } else {
-        Vec::new()
-    };
-    let content_at = 64 + 2 * 56u64;
-    let note_at = content_at + content.len() as u64;
-    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
-    file.resize(16, 0);
-    file.extend(2u16.to_le_bytes());
-    file.extend(62u16.to_le_bytes());
-    file.extend(1u32.to_le_bytes());
-    file.extend(load_at.to_le_bytes()); // entry
-    file.extend(64u64.to_le_bytes()); // program headers
-    file.extend(0u64.to_le_bytes());
-    file.extend(0u32.to_le_bytes());
-    for field in [64u16, 56, 2, 0, 0, 0] {
-        file.extend(field.to_le_bytes());
-    }
-    for (kind, offset, address, len, in_memory) in [
-        (1u32, content_at, load_at, content.len() as u64, 0x2000),
-        (4, note_at, 0, note_bytes.len() as u64, 0),
-    ] {
-        file.extend(kind.to_le_bytes());
-        file.extend(5u32.to_le_bytes());
-        for field in [offset, address, address, len, in_memory, 0] {
-            file.extend(u64::to_le_bytes(field));
-        }
-    }
-    file.extend(content);
-    file.extend(note_bytes);
-    file
-}
 
 fn memory() -> GuestMemoryMmap {
     GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 4 << 20)]).unwrap()

@@ -21,8 +21,8 @@ use std::thread::JoinHandle;
 
 use kvm_bindings::{
     CpuId, KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
-    KVM_INTERNAL_ERROR_SIMUL_EX, KVM_SYSTEM_EVENT_CRASH, KVM_SYSTEM_EVENT_RESET,
-    KVM_SYSTEM_EVENT_SHUTDOWN,
+    KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES, KVM_INTERNAL_ERROR_SIMUL_EX,
+    KVM_SYSTEM_EVENT_CRASH, KVM_SYSTEM_EVENT_RESET, KVM_SYSTEM_EVENT_SHUTDOWN,
 };
 use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
 
@@ -87,6 +87,7 @@ impl Vcpu {
             let (name, lifecycle) = (name.clone(), Arc::clone(&lifecycle));
             move || {
                 let id = self.id;
+                lifecycle.vcpu_runs_here();
                 match threads::catch(|| self.run(&bus, &lifecycle, &clock)) {
                     Ok(Some(reason)) => bus.power().ended_by_vcpu(reason),
                     Ok(None) => {}
@@ -175,14 +176,7 @@ impl Vcpu {
     /// What KVM says about an internal error.
     fn internal_error(&mut self) -> String {
         let (kind, data) = run_page::internal_error(&mut self.fd);
-        let kind = match kind {
-            KVM_INTERNAL_ERROR_EMULATION => "it met an instruction that it cannot emulate".into(),
-            KVM_INTERNAL_ERROR_SIMUL_EX => "two exceptions at once".into(),
-            KVM_INTERNAL_ERROR_DELIVERY_EV => "an exit while it delivered an event".into(),
-            other => format!("internal error {other}"),
-        };
-        let data: Vec<_> = data.iter().map(|word| format!("{word:#x}")).collect();
-        format!("{kind} (data: {})", data.join(" "))
+        describe_internal_error(kind, &data)
     }
 
     fn kvm_error(&self, exit: String) -> StopReason {
@@ -192,6 +186,37 @@ impl Vcpu {
             registers: Registers::read(&self.fd).map(Box::new),
         }
     }
+}
+
+fn describe_internal_error(kind: u32, data: &[u64]) -> String {
+    match kind {
+        KVM_INTERNAL_ERROR_EMULATION => match instruction_bytes(data) {
+            Some(bytes) => format!("it met an instruction that it cannot emulate: {bytes}"),
+            None => "it met an instruction that it cannot emulate".into(),
+        },
+        KVM_INTERNAL_ERROR_SIMUL_EX => format!("two exceptions at once (data {data:x?})"),
+        KVM_INTERNAL_ERROR_DELIVERY_EV => {
+            format!("an exit while it delivered an event (data {data:x?})")
+        }
+        other => format!("internal error {other} (data {data:x?})"),
+    }
+}
+
+/// The bytes at the instruction pointer that come with an emulation failure: the data is a word of
+/// flags, then a length and that many bytes.
+fn instruction_bytes(data: &[u64]) -> Option<String> {
+    let (flags, rest) = data.split_first()?;
+    let rest: Vec<u8> = rest.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let (len, bytes) = rest.split_first()?;
+    if flags & u64::from(KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES) == 0 {
+        return None;
+    }
+    let bytes: Vec<_> = bytes
+        .iter()
+        .take(usize::from(*len))
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    (!bytes.is_empty()).then(|| bytes.join(" "))
 }
 
 /// An exit that ends the VM, without its borrow of the vCPU.

@@ -21,3 +21,15 @@ fn each_exit_that_ends_a_vm_is_told_apart() {
     );
     assert!(matches!(End::from(VcpuExit::Hlt), End::Kvm(_)));
 }
+
+#[test]
+fn an_instruction_that_cannot_be_emulated_is_shown() {
+    // Flags, then a length of 3 and the bytes.
+    let text = describe_internal_error(KVM_INTERNAL_ERROR_EMULATION, &[1, 0x0ba2_0f03, 0]);
+    assert!(text.ends_with(": 0f a2 0b"), "{text}");
+    for data in [&[][..], &[1], &[0, 0x0ba2_0f03], &[1, 0]] {
+        let text = describe_internal_error(KVM_INTERNAL_ERROR_EMULATION, data);
+        assert!(text.ends_with("emulate"), "{text}");
+    }
+    assert!(describe_internal_error(99, &[0xab]).contains("ab"));
+}

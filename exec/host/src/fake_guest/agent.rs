@@ -14,7 +14,7 @@ use super::pattern;
 #[derive(Default)]
 pub(crate) struct Command {
     /// Stdout and stderr that it still wants to write.
-    out: [VecDeque<u8>; 2],
+    pub(crate) out: [VecDeque<u8>; 2],
     /// Writes to stdout for ever.
     endless: bool,
     /// Copies stdin to stdout.

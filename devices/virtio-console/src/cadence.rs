@@ -1,0 +1,90 @@
+//! Whether the guest is streaming over port 1 or talks now and then: the measure for handing
+//! queue 5 to the event loop.
+//!
+//! Kicks that follow each other closely make a stream. What the host sends in between says
+//! nothing: a stream has its acknowledgements, which the application causes whenever it reads.
+//! Only an answer placed inside the kick itself shows that the kick was a request. And the best
+//! evidence is what the loop finds: a ring it gives back without having found a chain was handed
+//! over in vain, and the next hand-over takes twice as many kicks.
+
+use std::time::{Duration, Instant};
+
+/// Kicks of a stream follow each other within this; a hand-over cannot pay where chains are
+/// further apart than a wake-up of the loop takes.
+const WINDOW: Duration = Duration::from_millis(1);
+
+/// Kicks in a row that make a stream.
+const STREAM: u32 = 3;
+
+/// The same after many hand-overs in vain.
+const STREAM_AT_MOST: u32 = 96;
+
+/// The kicks of queue 5, as far as they tell a stream.
+#[derive(Debug)]
+pub(crate) struct Cadence {
+    /// Longest time between two kicks in a row.
+    pub(crate) window: Duration,
+    last: Option<Instant>,
+    in_a_row: u32,
+    /// Kicks in a row after which the ring is handed over.
+    patience: u32,
+    /// The loop has found a chain since the last hand-over.
+    found: bool,
+}
+
+impl Default for Cadence {
+    fn default() -> Self {
+        Self {
+            window: WINDOW,
+            last: None,
+            in_a_row: 0,
+            patience: STREAM,
+            found: false,
+        }
+    }
+}
+
+impl Cadence {
+    /// Takes note of a kick. `true` if it belongs to a stream, which the loop should serve.
+    pub(crate) fn kick(&mut self, now: Instant) -> bool {
+        let in_a_row = self
+            .last
+            .is_some_and(|last| now.saturating_duration_since(last) <= self.window);
+        self.in_a_row = match in_a_row {
+            true => self.in_a_row.saturating_add(1),
+            false => 1,
+        };
+        self.last = Some(now);
+        self.in_a_row >= self.patience
+    }
+
+    /// The kick was answered before it returned, so it was a request; or the device was reset.
+    pub(crate) fn start_anew(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// The loop gets the ring.
+    pub(crate) fn handed_over(&mut self) {
+        self.found = false;
+    }
+
+    /// The loop found a chain.
+    pub(crate) fn found(&mut self) {
+        self.found = true;
+    }
+
+    /// The loop gives the ring back. If it was worth it, the next kick in a row brings it there
+    /// again at once.
+    pub(crate) fn given_back(&mut self) {
+        if self.found {
+            self.patience = STREAM;
+        } else {
+            self.in_a_row = 0;
+            self.patience = (self.patience * 2).min(STREAM_AT_MOST);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cadence_test.rs"]
+mod tests;

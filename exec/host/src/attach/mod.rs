@@ -1,0 +1,55 @@
+//! The attach socket: other processes run commands in the VM, by the same API.
+//!
+//! ```text
+//!  other process                              the program that has the VM
+//!  Client ─ Hub ─ Conn ═══ Unix socket ═══ Peer ──► Relayed ── Lease ── Hub ─ Conn ─ guest
+//!          forebay-client                  forebay-attach
+//! ```
+//!
+//! A connection begins with the server's 64-byte preamble, which names the VM's limits, and then
+//! speaks the protocol of `forebay-exec-proto` exactly as a VM's port does: the client is the
+//! host's end, the server the guest's. So a client is judged by the code that judges in an agent,
+//! and everything that may wait has its place in that code's bounds.
+//!
+//! Nothing is queued in between. Output stays in the VM's connection until the client's socket
+//! can take it, and stays charged until the client's application consumed it. Stdin stays in the
+//! client's ring here until the guest's command has read it. Each end of that is told the totals
+//! of the other, so the allowances hold end to end.
+//!
+//! What a client does wrong ends its own connection and kills its own executions. No client can
+//! stop the server from reading another, and none from writing: per client there is one socket,
+//! one 32 KiB write buffer, and what its executions are allowed.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `socket` | the file: its permissions, who may replace it, who removes it |
+//! | `preamble`, `refusal` | the first 64 bytes; a refused start as a message and back |
+//! | `server` | the thread and its turns: accepting, fairness, the end |
+//! | `peer` | one client at the server: its bytes, its executions, its faults |
+//! | `relayed` | one execution between the two connections |
+//! | `bell` | what wakes the server's thread |
+//! | `connection` | the client's end: its thread, and [`Client::connect`](crate::Client::connect) |
+//! | `inbox` | the client's reading of the stream, frame by frame |
+//! | `stream`, `thread` | sending and receiving without blocking; a thread without signals |
+
+mod bell;
+mod connection;
+mod error;
+mod inbox;
+mod peer;
+mod preamble;
+mod refusal;
+mod relayed;
+mod server;
+mod socket;
+mod stream;
+mod thread;
+
+pub use error::{AttachError, ConnectError};
+pub use server::{AttachServer, CLIENTS_MAX};
+pub use socket::AttachSocket;
+
+pub(crate) use refusal::capacity;
+
+#[cfg(test)]
+mod attach_test;

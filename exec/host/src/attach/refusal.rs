@@ -1,0 +1,67 @@
+//! A start that the VM refused, as the failure that tells the client, and back.
+//!
+//! The message is written to be read by people; the client finds the numbers in it again.
+
+use forebay_exec_proto::host::StartError;
+use forebay_exec_proto::{Failure, FailureKind};
+
+use crate::error::ExecError;
+
+/// The step that fails when the VM takes no further execution.
+const ADMISSION: &str = "admission";
+
+/// Says why an execution was not admitted.
+pub(super) fn failure(error: &ExecError) -> Failure {
+    let kind = match error {
+        ExecError::AtCapacity { limit, active } => {
+            return at_capacity(*limit, *active);
+        }
+        ExecError::TooLarge { .. } => FailureKind::TooLarge,
+        ExecError::VmGone { reason } => return lost(reason),
+        _ => FailureKind::Other,
+    };
+    Failure {
+        kind,
+        errno: None,
+        stage: ADMISSION.to_owned(),
+        message: error.to_string(),
+    }
+}
+
+/// Says that a request cannot be passed on.
+pub(super) fn unsent(error: StartError) -> Failure {
+    failure(&error.into())
+}
+
+/// Says that the VM, or the connection to it, is gone.
+pub(super) fn lost(reason: &str) -> Failure {
+    Failure {
+        kind: FailureKind::Lost,
+        errno: None,
+        stage: "vm".to_owned(),
+        message: reason.to_owned(),
+    }
+}
+
+fn at_capacity(limit: u32, active: u32) -> Failure {
+    Failure {
+        kind: FailureKind::AtCapacity,
+        errno: None,
+        stage: ADMISSION.to_owned(),
+        message: format!("{active} of at most {limit} executions are active"),
+    }
+}
+
+/// The limit and the number of active executions that a refusal of the VM's names.
+pub(crate) fn capacity(failure: &Failure) -> Option<(u32, u32)> {
+    if failure.kind != FailureKind::AtCapacity || failure.stage != ADMISSION {
+        return None;
+    }
+    let (active, rest) = failure.message.split_once(" of at most ")?;
+    let (limit, _) = rest.split_once(' ')?;
+    Some((limit.parse().ok()?, active.parse().ok()?))
+}
+
+#[cfg(test)]
+#[path = "refusal_test.rs"]
+mod tests;

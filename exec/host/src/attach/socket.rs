@@ -1,0 +1,208 @@
+//! The socket file: made with its final permissions, replaced only if it is a socket that nobody
+//! listens on, removed by whoever made it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::error::AttachError;
+
+/// Longest path of a Unix socket, in bytes: `sun_path` without the NUL behind it.
+pub(super) const PATH_MAX: usize = 107;
+
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: i32 = 64;
+
+/// Its owner alone.
+const MODE: u32 = 0o600;
+
+/// How often, and how long in between, another program's set-up in the same directory is waited
+/// for.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// A listening socket that nobody serves yet: whoever connects waits.
+///
+/// Dropping it removes the file, if the one at its path is still the one it made.
+#[derive(Debug)]
+pub struct AttachSocket {
+    listener: OwnedFd,
+    path: PathBuf,
+    /// Absolute, for the removal.
+    file: PathBuf,
+    /// Device and inode. Not used again while the listener is open, which keeps the inode.
+    made: (u64, u64),
+}
+
+impl AttachSocket {
+    /// Whether `path` can be a socket's at all.
+    ///
+    /// # Errors
+    /// [`AttachError::Path`]. Nothing is looked at or created.
+    pub fn check(path: &Path) -> Result<(), AttachError> {
+        if is_address(path) {
+            Ok(())
+        } else {
+            Err(AttachError::Path {
+                path: path.to_owned(),
+                max: PATH_MAX,
+            })
+        }
+    }
+
+    /// Makes the socket at `path` and listens. Its mode is 0600 from the first instant, whatever
+    /// the umask, so that only its owner (and root) can connect; its directory should belong to
+    /// the same user. A socket that is there and that nobody listens on is replaced.
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn bind(path: &Path) -> Result<Self, AttachError> {
+        Self::check(path)?;
+        let host = |operation, error: Errno| AttachError::Host {
+            path: path.to_owned(),
+            operation,
+            source: error.into(),
+        };
+        let file = std::path::absolute(path).map_err(|source| AttachError::Host {
+            path: path.to_owned(),
+            operation: "the current directory",
+            source,
+        })?;
+        let address = SocketAddrUnix::new(path).map_err(|e| host("socket address", e))?;
+        let listener = socket().map_err(|e| host("socket", e))?;
+        // The file takes the mode that the socket has when it is bound, less the umask: no
+        // moment at which anybody else could connect, and no change of the process's umask.
+        rustix::fs::fchmod(&listener, Mode::from_raw_mode(MODE)).map_err(|e| host("fchmod", e))?;
+        // Finding an old socket dead, removing it and listening must be one step for all who do
+        // the same here, or two could each remove the other's.
+        let _alone = lock_directory(&file).map_err(|e| host("lock of its directory", e))?;
+        match rustix::net::bind(&listener, &address) {
+            Err(Errno::ADDRINUSE) => {
+                remove_stale(path, &address)?;
+                rustix::net::bind(&listener, &address).map_err(|e| host("bind", e))?;
+            }
+            bound => bound.map_err(|e| host("bind", e))?,
+        }
+        let status = rustix::fs::lstat(&file).map_err(|e| host("lstat", e))?;
+        let socket = Self {
+            listener,
+            path: path.to_owned(),
+            file,
+            made: (status.st_dev, status.st_ino),
+        };
+        if status.st_mode & 0o777 != MODE {
+            // A umask that takes rights even from the owner.
+            rustix::fs::chmod(&socket.file, Mode::from_raw_mode(MODE))
+                .map_err(|e| host("chmod", e))?;
+        }
+        rustix::net::listen(&socket.listener, BACKLOG).map_err(|e| host("listen", e))?;
+        Ok(socket)
+    }
+
+    /// The path as it was given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsFd for AttachSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for AttachSocket {
+    fn drop(&mut self) {
+        let ours = rustix::fs::lstat(&self.file)
+            .is_ok_and(|status| (status.st_dev, status.st_ino) == self.made);
+        if ours && let Err(error) = rustix::fs::unlink(&self.file) {
+            tracing::warn!(path = %self.file.display(), %error, "the attach socket stays behind");
+        }
+    }
+}
+
+/// Whether `path` fits a socket's address.
+pub(super) fn is_address(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    (1..=PATH_MAX).contains(&bytes.len()) && !bytes.contains(&0)
+}
+
+/// A stream socket that neither blocks nor is inherited.
+pub(super) fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Removes the socket at `path` if nobody listens on it.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), AttachError> {
+    let host = |operation, error: Errno| AttachError::Host {
+        path: path.to_owned(),
+        operation,
+        source: error.into(),
+    };
+    let status = match rustix::fs::lstat(path) {
+        Ok(status) => status,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(host("lstat", error)),
+    };
+    if FileType::from_raw_mode(status.st_mode) != FileType::Socket {
+        return Err(AttachError::NotASocket {
+            path: path.to_owned(),
+        });
+    }
+    let probe = socket().map_err(|e| host("socket", e))?;
+    match rustix::net::connect(&probe, address) {
+        Err(Errno::CONNREFUSED) => {}
+        // Whoever listens there has no room in its backlog, but it listens.
+        Ok(()) | Err(Errno::AGAIN) => {
+            return Err(AttachError::InUse {
+                path: path.to_owned(),
+            });
+        }
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(host("connect, to see whether it is in use", error)),
+    }
+    tracing::debug!(path = %path.display(), "replacing a socket that nobody listens on");
+    match rustix::fs::unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(host("unlink", error)),
+    }
+}
+
+/// Locks the directory of `file` for set-ups such as ours, until dropped. `None` if it cannot be
+/// opened for reading, in which case nobody else of this user can lock it either.
+fn lock_directory(file: &Path) -> Result<Option<OwnedFd>, Errno> {
+    let directory = file.parent().unwrap_or(Path::new("/"));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = match rustix::fs::open(directory, flags, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::ACCESS) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(directory)),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::INTR) => {}
+            // A file system without locks.
+            Err(_) => return Ok(None),
+        }
+    }
+    Err(Errno::WOULDBLOCK)
+}
+
+/// What a failed connect was, in the words of the standard library.
+pub(super) fn kind(error: Errno) -> io::ErrorKind {
+    io::Error::from(error).kind()
+}
+
+#[cfg(test)]
+#[path = "socket_test.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+use std::sync::Mutex;
+
+use forebay_virtio::{Doorbell, Interrupt};
+use forebay_virtio_console::ConsoleSink;
+
+use super::*;
+use crate::stop::eventfd;
+
+/// Everything the device needs besides the gate, and none of it does anything.
+struct Nothing;
+
+impl Interrupt for Nothing {
+    fn signal_queue(&self) {}
+}
+
+impl Doorbell for Nothing {
+    fn ring(&self) {}
+}
+
+impl ConsoleSink for Nothing {
+    fn write(&self, _bytes: &[u8]) {}
+}
+
+/// Counts how often it was settled, and panics then if that is wanted.
+#[derive(Default)]
+struct Settler {
+    settled: Mutex<u32>,
+    panics: bool,
+}
+
+impl Gate for Settler {
+    fn judge(&self, _head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
+        Verdict::Discard(rest)
+    }
+
+    fn deliver(&self, _payload: Vec<u8>) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn next_to_guest(&self) -> Option<Outgoing> {
+        None
+    }
+
+    fn opened(&self) {}
+
+    fn closed(&self, _why: Closed) {}
+
+    fn settle(&self) {
+        *self.settled.lock().unwrap() += 1;
+        assert!(!self.panics, "as the test wants it");
+    }
+}
+
+fn transmitter(gate: Arc<dyn Gate>) -> (Transmitter, Arc<Lifecycle>) {
+    let console = Console::new(
+        gate,
+        Arc::new(Nothing),
+        Arc::new(Nothing),
+        Arc::new(Nothing),
+    );
+    let lifecycle = Arc::new(Lifecycle::new(eventfd().unwrap()));
+    (Transmitter::new(console, Arc::clone(&lifecycle)), lifecycle)
+}
+
+#[test]
+fn a_panic_on_the_applications_thread_ends_the_vm_and_spares_the_application() {
+    let gate = Arc::new(Settler {
+        panics: true,
+        ..Settler::default()
+    });
+    let (transmitter, lifecycle) = transmitter(gate);
+    let called = std::thread::Builder::new()
+        .name("application".into())
+        .spawn(move || transmitter.transmit())
+        .unwrap()
+        .join();
+    assert!(called.is_ok(), "the panic reached the application");
+    assert_eq!(
+        lifecycle.reason(),
+        Some(StopReason::Internal {
+            thread: "application".into(),
+            message: "as the test wants it".into(),
+        })
+    );
+}
+
+#[test]
+fn every_layer_passes_the_settling_on() {
+    let gate = Arc::new(Settler::default());
+    let clock = Arc::new(BootClock::start());
+    let deadlines = Arc::new(Deadlines::new().unwrap());
+    let alone = Arc::new(GateAlone(Arc::clone(&gate) as _));
+    let threshold = Threshold::new(alone, clock, deadlines);
+    let (transmitter, lifecycle) = transmitter(Arc::new(threshold));
+    transmitter.transmit();
+    assert_eq!(*gate.settled.lock().unwrap(), 1);
+    assert_eq!(lifecycle.reason(), None);
+}

@@ -1,0 +1,100 @@
+//! Guests of a few instructions, for tests that need a vCPU and no Linux.
+//!
+//! They run wherever there is a `/dev/kvm`, also one that only emulates.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use crate::agent::AgentSide;
+use crate::builder::VmBuilder;
+use crate::machine::Machine;
+use crate::probe::Probing;
+
+/// Where [`elf`] is entered.
+pub(crate) const ENTRY: u32 = 0x10_0040;
+/// Where kernels are loaded in tests.
+pub(crate) const LOAD_AT: u64 = 0x10_0000;
+
+/// A minimal ELF kernel: one segment with `content`, and a PVH note if `note`.
+pub(crate) fn elf(content: &[u8], load_at: u64, note: bool) -> Vec<u8> {
+    let note_bytes = if note {
+        let mut bytes = Vec::new();
+        for word in [4u32, 4, 18] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(b"Xen\0");
+        bytes.extend(ENTRY.to_le_bytes());
+        bytes
+    } else {
+        Vec::new()
+    };
+    let content_at = 64 + 2 * 56u64;
+    let note_at = content_at + content.len() as u64;
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    file.extend(2u16.to_le_bytes());
+    file.extend(62u16.to_le_bytes());
+    file.extend(1u32.to_le_bytes());
+    file.extend(load_at.to_le_bytes()); // entry
+    file.extend(64u64.to_le_bytes()); // program headers
+    file.extend(0u64.to_le_bytes());
+    file.extend(0u32.to_le_bytes());
+    for field in [64u16, 56, 2, 0, 0, 0] {
+        file.extend(field.to_le_bytes());
+    }
+    for (kind, offset, address, len, in_memory) in [
+        (1u32, content_at, load_at, content.len() as u64, 0x2000),
+        (4, note_at, 0, note_bytes.len() as u64, 0),
+    ] {
+        file.extend(kind.to_le_bytes());
+        file.extend(5u32.to_le_bytes());
+        for field in [offset, address, address, len, in_memory, 0] {
+            file.extend(u64::to_le_bytes(field));
+        }
+    }
+    file.extend(content);
+    file.extend(note_bytes);
+    file
+}
+
+/// 32-bit code that writes `value` to `port`.
+pub(crate) fn out(port: u16, value: u8) -> Vec<u8> {
+    let [low, high] = port.to_le_bytes();
+    // mov al, value; mov dx, port; out dx, al
+    vec![0xb0, value, 0x66, 0xba, low, high, 0xee]
+}
+
+/// Code that prints to the serial port.
+pub(crate) fn print(text: &str) -> Vec<u8> {
+    text.bytes().flat_map(|byte| out(0x3f8, byte)).collect()
+}
+
+/// Code that never ends and never leaves the guest.
+pub(crate) const SPIN: [u8; 2] = [0xeb, 0xfe];
+/// Code that halts for good: cli; hlt; and again.
+pub(crate) const HALT: [u8; 4] = [0xfa, 0xf4, 0xeb, 0xfd];
+/// An exception without a handler for it or for what follows from it: int3.
+pub(crate) const CRASH: [u8; 1] = [0xcc];
+
+/// A kernel that consists of `code`, in a file.
+pub(crate) fn kernel(code: &[&[u8]]) -> (TempDir, VmBuilder) {
+    let entry = (u64::from(ENTRY) - LOAD_AT) as usize;
+    let mut content = vec![0; entry];
+    content.extend(code.concat());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmlinux");
+    std::fs::write(&path, elf(&content, LOAD_AT, true)).unwrap();
+    (dir, VmBuilder::default().kernel(path).memory_mib(64))
+}
+
+/// Runs `code` as a kernel. `None`, with a note, where there is no KVM to run it on.
+pub(crate) fn run(code: &[&[u8]], agent: Arc<dyn AgentSide>) -> Option<Machine> {
+    if let Err(error) = crate::kvm::open() {
+        eprintln!("skipped: {error}");
+        return None;
+    }
+    let (_dir, mut builder) = kernel(code);
+    let spec = builder.spec().unwrap();
+    Some(Machine::start_probed(spec, agent, Probing::not_needed()).unwrap())
+}
