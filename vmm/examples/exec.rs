@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use forebay::{Image, Vm};
+use forebay::{ExecError, Image, Vm};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -25,7 +25,15 @@ async fn main() -> Result<()> {
     print!("{}", vm.boot_report());
 
     let started = Instant::now();
-    let out = vm.exec(&program, &arguments).await?;
+    let out = match vm.exec(&program, &arguments).await {
+        // The command took the VM with it: the VM's own end says more.
+        Err(ExecError::VmGone { reason }) => {
+            println!("--- {reason}");
+            println!("--- {}", vm.wait().await);
+            return Ok(());
+        }
+        outcome => outcome?,
+    };
     std::io::stdout().write_all(out.stdout())?;
     std::io::stderr().write_all(out.stderr())?;
     println!("--- {} after {:.1?}", out.status(), started.elapsed());

@@ -9,6 +9,7 @@ use forebay_exec_proto::host::Terminal;
 use forebay_exec_proto::{ExecId, Stream};
 use tokio::sync::Semaphore;
 
+use crate::attach;
 use crate::error::ExecError;
 use crate::failure::{Failure, FailureKind};
 use crate::hub::{Hub, Inner};
@@ -114,6 +115,9 @@ pub(crate) fn outcome(terminal: &Terminal) -> Result<ExitStatus, ExecError> {
             ))
         }),
         Terminal::Failed(failure) => {
+            if let Some((limit, active)) = attach::capacity(failure) {
+                return Err(ExecError::AtCapacity { limit, active });
+            }
             let failure = Failure::from(failure);
             Err(match failure.kind {
                 FailureKind::Protocol => ExecError::Protocol(failure),

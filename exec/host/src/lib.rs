@@ -37,7 +37,6 @@
     )
 )]
 
-#[cfg(feature = "attach")] // while it is being written: cargo check --features attach
 mod attach;
 mod client;
 mod control;
@@ -61,7 +60,6 @@ mod runtime_test;
 #[cfg(test)]
 mod sink_model_test;
 
-#[cfg(feature = "attach")]
 pub use attach::{AttachError, AttachServer, AttachSocket, CLIENTS_MAX, ConnectError};
 pub use client::Client;
 pub use control::ExecControl;

@@ -15,7 +15,6 @@ const RUNNING: usize = 10;
 /// Runs executions and waiters of every kind, lets `end` end the guest, and checks what each learns.
 /// Gives the reason and the console's last lines.
 async fn ended_by(vm: TestVm, end: &str) -> (StopReason, String) {
-    let t=std::time::Instant::now();
     let mut waiting = Vec::new();
     for _ in 0..RUNNING {
         let command = vm
@@ -38,11 +37,9 @@ async fn ended_by(vm: TestVm, end: &str) -> (StopReason, String) {
     let waiter = tokio::spawn(async move { exit.wait().await });
     let client = vm.client().clone();
 
-    println!("{:?} spawned", t.elapsed());
     let cause = vm.shell(end).stdin(Stdin::null());
     let cause = tokio::spawn(cause.output());
     let reason = vm.wait().within(CEILING).await;
-    println!("{:?} waited", t.elapsed());
     async {
         for one in waiting {
             assert_gone(one.await.unwrap());
@@ -71,10 +68,8 @@ async fn ended_by(vm: TestVm, end: &str) -> (StopReason, String) {
     }
     assert_gone(client.exec("true", [""; 0]).within(KNOWN).await);
 
-    println!("{:?} all know", t.elapsed());
     let console = vm.console().last_lines(20);
     assert_eq!(vm.close().within(CEILING).await, reason);
-    println!("{:?} closed", t.elapsed());
     assert_eq!(guest_mappings(), 0, "after a close that has returned");
     (reason, console)
 }

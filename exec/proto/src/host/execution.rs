@@ -133,6 +133,8 @@ pub(super) struct Exec {
     pub(super) forgotten: bool,
     pub(super) kill_due: bool,
     pub(super) kill_sent: bool,
+    /// Its request has waited for the acknowledgements that a relay must see first.
+    pub(super) behind_acks: bool,
     pub(super) in_acks: bool,
     pub(super) in_slots: bool,
     pub(super) notice: u8,
@@ -165,6 +167,7 @@ impl Exec {
             forgotten: false,
             kill_due: false,
             kill_sent: false,
+            behind_acks: false,
             in_acks: false,
             in_slots: false,
             notice: 0,

@@ -108,8 +108,13 @@ impl Conn {
             return None;
         }
         // A relay counts a slot as taken until the last unit was acknowledged: what the
-        // application has consumed before it asked must be known before the request is.
-        if self.relayed && exec.requesting() && self.schedule.acks_wait() {
+        // application had consumed before it asked must be known before the request is. Once is
+        // enough, since a round begins with all that stood in line before it.
+        if self.relayed
+            && exec.requesting()
+            && self.schedule.acks_wait()
+            && !core::mem::replace(&mut exec.behind_acks, true)
+        {
             exec.in_slots = true;
             self.schedule.push_slot(Slot::Exec(id));
             return None;

@@ -1,0 +1,311 @@
+//! One client at the server: its socket, its connection, its executions.
+//!
+//! A peer holds a 32 KiB write buffer, its connection's state (stdin within the allowances, one
+//! request in assembly, one payload), a counter block per execution, and the signals that wait
+//! for room in the VM's control queue. Its socket is read into a buffer that all peers share.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use forebay_exec_proto::guest::{self, Event, Transmit};
+use forebay_exec_proto::host::{self, Start};
+use forebay_exec_proto::{
+    CONTROL_QUEUE, ExecId, FRAME_MAX, HEADER_LEN, PeerFault, Ready, Request, StdinMode,
+};
+
+use super::bell::{Bell, Cause, Ringer};
+use super::preamble::Preamble;
+use super::refusal;
+use super::relayed::Relayed;
+use super::stream::{self, Received};
+use crate::hub::Hub;
+
+/// Receives per turn; each is at most the shared buffer's size.
+const RECEIVES: usize = 2;
+
+/// Write buffers filled per turn.
+const SENDS: usize = 4;
+
+/// Signals that may wait for the VM's control queue before the client is not read any more. One
+/// receive may add as many as it has room for.
+const SIGNALS_HELD: usize = CONTROL_QUEUE;
+
+/// Why a client's connection ended.
+#[derive(Debug)]
+pub(super) enum Goodbye {
+    /// It closed it.
+    Left,
+    /// It broke the protocol.
+    Fault(&'static str),
+    /// A system call failed.
+    Host(io::Error),
+}
+
+impl From<PeerFault> for Goodbye {
+    fn from(PeerFault(rule): PeerFault) -> Self {
+        Self::Fault(rule)
+    }
+}
+
+/// A client. Dropping it closes its socket and kills its executions.
+#[derive(Debug)]
+pub(super) struct Peer {
+    number: u64,
+    socket: OwnedFd,
+    hub: Arc<Hub>,
+    bell: Arc<Bell>,
+    conn: guest::Conn,
+    execs: BTreeMap<ExecId, Relayed>,
+    /// Signals that found no room, in their order.
+    signals: VecDeque<(ExecId, u32)>,
+    /// The frames on their way to the socket: `out[sent..filled]` is still to be sent.
+    out: Box<[u8]>,
+    sent: usize,
+    filled: usize,
+    /// The socket may have bytes for us; cleared when it turns out to have none.
+    pub(super) readable: bool,
+    /// The socket may take bytes.
+    pub(super) writable: bool,
+}
+
+impl Peer {
+    /// A client that has just connected. The preamble is its first frame.
+    pub(super) fn new(number: u64, socket: OwnedFd, hub: Arc<Hub>, bell: Arc<Bell>) -> Self {
+        let mut out = vec![0; FRAME_MAX].into_boxed_slice();
+        let preamble = Preamble::Welcome(hub.limits()).encode();
+        for (to, from) in out.iter_mut().zip(preamble) {
+            *to = from;
+        }
+        Self {
+            number,
+            socket,
+            hub,
+            bell,
+            conn: guest::Conn::for_relay(),
+            execs: BTreeMap::new(),
+            signals: VecDeque::new(),
+            out,
+            sent: 0,
+            filled: preamble.len(),
+            readable: true,
+            writable: true,
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Executions that it has, ended ones with unread output included.
+    pub(super) fn executions(&self) -> usize {
+        self.execs.len()
+    }
+
+    /// Signals wait for room in the VM's control queue.
+    pub(super) fn waits_for_room(&self) -> bool {
+        !self.signals.is_empty()
+    }
+
+    /// Whether a turn would do anything.
+    pub(super) fn has_work(&self) -> bool {
+        (self.readable && self.may_read()) || (self.writable && self.wants_to_send())
+    }
+
+    /// Reads and writes, each at most a fixed number of times, so that no client takes more than
+    /// its share of the thread. Writing never waits for reading, nor reading for writing.
+    pub(super) fn turn(&mut self, scratch: &mut [u8]) -> Result<(), Goodbye> {
+        for _ in 0..RECEIVES {
+            if !self.readable || !self.may_read() {
+                break;
+            }
+            match stream::receive(&self.socket, scratch).map_err(Goodbye::Host)? {
+                Received::Bytes(n) => self.take(scratch.get(..n).unwrap_or_default())?,
+                Received::Nothing => self.readable = false,
+                Received::End => return Err(Goodbye::Left),
+            }
+        }
+        self.send()
+    }
+
+    /// Sends what there is, as far as the socket takes it and the turn's share goes.
+    pub(super) fn send(&mut self) -> Result<(), Goodbye> {
+        for _ in 0..SENDS {
+            if !self.writable || !self.wants_to_send() {
+                break;
+            }
+            if self.sent == self.filled {
+                self.fill()?;
+            }
+            let rest = self.out.get(self.sent..self.filled).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+            let n = stream::send(&self.socket, rest).map_err(Goodbye::Host)?;
+            self.writable = n == rest.len();
+            self.sent = self.sent.saturating_add(n);
+        }
+        Ok(())
+    }
+
+    /// Something happened to one of its executions in the VM.
+    pub(super) fn service(&mut self, id: ExecId) {
+        if let Some(exec) = self.execs.get_mut(&id) {
+            exec.service(id, &mut self.conn);
+            self.drop_if_over(id);
+        }
+    }
+
+    /// Sends at most one of the waiting signals; whether it did.
+    pub(super) fn signal(&mut self) -> bool {
+        let Some((id, signal)) = self.signals.front() else {
+            return false;
+        };
+        let sent = self.execs.get(id).is_none_or(|exec| exec.signal(*signal));
+        if sent {
+            self.signals.pop_front();
+        }
+        sent
+    }
+
+    fn may_read(&self) -> bool {
+        self.signals.len() < SIGNALS_HELD
+    }
+
+    fn wants_to_send(&self) -> bool {
+        self.sent < self.filled || self.conn.wants_transmit()
+    }
+
+    /// Takes bytes of the client's stream.
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Goodbye> {
+        self.conn.handle_bytes(bytes)?;
+        let mut touched = BTreeSet::new();
+        while let Some(event) = self.conn.poll_event() {
+            touched.extend(self.act(event)?);
+        }
+        while let Some((id, total)) = self.conn.poll_acked() {
+            if let Some(exec) = self.execs.get_mut(&id) {
+                exec.acked(total);
+                self.drop_if_over(id);
+            }
+        }
+        for id in touched {
+            self.service(id);
+        }
+        Ok(())
+    }
+
+    /// Does what the client asks; gives the execution that has to be looked at afterwards.
+    fn act(&mut self, event: Event) -> Result<Option<ExecId>, Goodbye> {
+        match event {
+            Event::Bootstrap(bootstrap) => {
+                if bootstrap.limits != self.hub.limits() {
+                    return Err(Goodbye::Fault("a bootstrap with other limits than the VM's"));
+                }
+                if bootstrap.hostname.is_some()
+                    || !bootstrap.env.is_empty()
+                    || bootstrap.cwd.is_some()
+                {
+                    return Err(Goodbye::Fault("a bootstrap that would configure the guest"));
+                }
+                self.conn.ready(Ready {
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                    ..Ready::default()
+                });
+                Ok(None)
+            }
+            Event::Start { id, request } => {
+                self.start(id, request);
+                Ok(Some(id))
+            }
+            Event::StdinData(id) => Ok(Some(id)),
+            Event::StdinEof(id) => {
+                if let Some(exec) = self.execs.get_mut(&id) {
+                    exec.end_stdin();
+                }
+                Ok(Some(id))
+            }
+            Event::Signal { id, signal } => {
+                if !(1..=64).contains(&signal) {
+                    return Err(Goodbye::Fault("a signal that does not exist"));
+                }
+                match self.execs.get(&id) {
+                    Some(exec) if !exec.has_started() => {
+                        return Err(Goodbye::Fault("a signal before Started"));
+                    }
+                    Some(_) => self.signals.push_back((id, signal)),
+                    None => {}
+                }
+                Ok(None)
+            }
+            Event::Kill(id) => {
+                if let Some(exec) = self.execs.get(&id) {
+                    exec.kill();
+                }
+                Ok(None)
+            }
+            Event::PowerOff { .. } => Err(Goodbye::Fault("a client may not end the guest")),
+        }
+    }
+
+    /// Asks the VM to run a client's command. A refusal is the execution's failure.
+    fn start(&mut self, id: ExecId, request: Request) {
+        let stdin = match request.stdin {
+            StdinMode::Null => host::Stdin::Null,
+            StdinMode::Pipe => host::Stdin::Pipe,
+        };
+        let start = match Start::new(request, stdin) {
+            Ok(start) => start,
+            Err(error) => return self.conn.failed(id, refusal::unsent(error)),
+        };
+        let ringer = Ringer::new(Cause::Exec(self.number, id), &self.bell);
+        match Relayed::start(&self.hub, &start, ringer) {
+            Ok(exec) => {
+                tracing::debug!(client = self.number, %id, exec = %exec.vm_id(), "admitted");
+                self.execs.insert(id, exec);
+            }
+            Err(error) => {
+                tracing::debug!(client = self.number, %id, %error, "refused");
+                self.conn.failed(id, refusal::failure(&error));
+            }
+        }
+    }
+
+    /// Fills the write buffer with whole frames, as many as there are and fit.
+    fn fill(&mut self) -> Result<(), Goodbye> {
+        let chunk = usize::try_from(self.conn.limits().output_chunk_size).unwrap_or(FRAME_MAX);
+        let largest = HEADER_LEN.saturating_add(chunk);
+        (self.sent, self.filled) = (0, 0);
+        // With less room than a whole chunk of output takes it goes first: a chunk is never cut.
+        while let Some(room) = self
+            .out
+            .get_mut(self.filled..)
+            .filter(|room| room.len() >= largest)
+        {
+            let len = match self.conn.poll_transmit(room) {
+                Transmit::Frame(len) => len,
+                Transmit::Read { id, stream, max } => {
+                    let Some(exec) = self.execs.get_mut(&id) else {
+                        self.conn.stream_ready(id, stream, false);
+                        continue;
+                    };
+                    let len = exec
+                        .take(id, stream, max, &mut self.conn, room)
+                        .map_err(Goodbye::Fault)?;
+                    self.drop_if_over(id);
+                    len
+                }
+                Transmit::Full | Transmit::Idle => break,
+            };
+            self.filled = self.filled.saturating_add(len);
+        }
+        Ok(())
+    }
+
+    fn drop_if_over(&mut self, id: ExecId) {
+        if self.execs.get(&id).is_some_and(Relayed::is_over) {
+            self.execs.remove(&id);
+        }
+    }
+}

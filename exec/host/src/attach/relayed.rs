@@ -1,0 +1,298 @@
+//! One execution of a client: between the client's connection and the VM's.
+//!
+//! ```text
+//!  the client's guest::Conn            here                    the VM's host::Conn
+//!  stdin ring, not yet acked ── copies ≤ one chunk ──► write_stdin
+//!  stdin_written            ◄── totals ──────────────  stdin_acked
+//!  output_read              ◄── whole chunks ────────  take_forwarded (releases nothing)
+//!  poll_acked               ── totals ───────────────► release_forwarded
+//!  exited, failed           ◄── when nothing is held ─ terminal
+//! ```
+//!
+//! It holds counters and no bytes. Both sides' totals are of the same units, since a chunk of the
+//! VM is a chunk for the client; so the client's window is never smaller than what the VM's
+//! connection holds, and a chunk that was taken can always be sent.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use bytes::Bytes;
+use forebay_exec_proto::guest;
+use forebay_exec_proto::host::{Start, Terminal};
+use forebay_exec_proto::{CHUNK_CHARGE, ExecId, HEADER_LEN, StdinError, Stream};
+
+use super::bell::Ringer;
+use super::refusal;
+use crate::error::ExecError;
+use crate::hub::Hub;
+use crate::lease::Lease;
+use crate::waiting::Half;
+
+/// One relayed execution. Dropping it kills the command unless it has ended, throws its output
+/// away and leaves the slot to be freed by the guest's confirmation.
+#[derive(Debug)]
+pub(super) struct Relayed {
+    lease: Arc<Lease>,
+    /// Puts the execution on the server's list; see [`Relayed::service`].
+    waker: Waker,
+    started: bool,
+    /// Stdin bytes that the VM's connection was given.
+    submitted: u64,
+    /// Stdin bytes that the command has taken, as far as the client's end was told.
+    written: u64,
+    /// The client has ended stdin.
+    eof: bool,
+    /// No further stdin goes to the VM.
+    stdin_over: bool,
+    /// Output units passed on.
+    forwarded: u64,
+    /// Output units that the client has consumed.
+    released: u64,
+    /// The end was told to the client's connection.
+    ended: bool,
+}
+
+/// What the VM's connection has to say of an execution.
+#[derive(Debug)]
+struct News {
+    pid: Option<u32>,
+    stdin_error: Option<StdinError>,
+    stdin_acked: u64,
+    output: [bool; 2],
+    terminal: Option<Terminal>,
+}
+
+impl Relayed {
+    /// Asks the VM to admit the execution. To be followed by [`service`](Self::service).
+    ///
+    /// # Errors
+    /// It was refused, and why.
+    pub(super) fn start(
+        hub: &Arc<Hub>,
+        start: &Start,
+        ringer: Arc<Ringer>,
+    ) -> Result<Self, ExecError> {
+        let id = hub.step(|inner| inner.start(start.clone()))?;
+        Ok(Self {
+            lease: Lease::new(Arc::clone(hub), id),
+            waker: Waker::from(ringer),
+            started: false,
+            submitted: 0,
+            written: 0,
+            eof: false,
+            stdin_over: false,
+            forwarded: 0,
+            released: 0,
+            ended: false,
+        })
+    }
+
+    /// Its id in the VM.
+    pub(super) fn vm_id(&self) -> ExecId {
+        self.lease.id()
+    }
+
+    /// Whether the client was told, or is about to be, that the program runs.
+    pub(super) fn has_started(&self) -> bool {
+        self.started
+    }
+
+    /// Whether the client knows of its end and has consumed everything: it can be dropped.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended && self.released == self.forwarded
+    }
+
+    /// Passes on in both directions what is new, except output, for which the client's
+    /// connection asks when there is room. To be called when the waker was woken, and when the
+    /// client has sent stdin or its end; asks to be woken again.
+    pub(super) fn service(&mut self, id: ExecId, guest: &mut guest::Conn) {
+        if self.ended {
+            return;
+        }
+        let news = self.look();
+        if let Some(pid) = news.pid
+            && !self.started
+        {
+            self.started = true;
+            guest.started(id, pid);
+        }
+        if !self.stdin_over {
+            let new = news.stdin_acked.saturating_sub(self.written);
+            self.written = news.stdin_acked;
+            if new > 0 {
+                guest.stdin_written(id, usize::try_from(new).unwrap_or(usize::MAX));
+            }
+        }
+        if let Some(error) = news.stdin_error {
+            self.stdin_over = true;
+            guest.stdin_error(id, error);
+        }
+        for (stream, held) in Stream::ALL.into_iter().zip(news.output) {
+            if held {
+                guest.stream_ready(id, stream, true);
+            }
+        }
+        match news.terminal {
+            Some(terminal) if news.output == [false; 2] => self.end(id, guest, terminal),
+            _ => self.feed(id, guest),
+        }
+    }
+
+    /// The client has ended stdin; takes effect behind the bytes before, at the next service.
+    pub(super) fn end_stdin(&mut self) {
+        self.eof = true;
+    }
+
+    pub(super) fn kill(&self) {
+        self.lease.kill();
+    }
+
+    /// Puts a signal in line for the VM; `false` while there is no room. One for an execution
+    /// that has ended reaches nobody, as everywhere.
+    pub(super) fn signal(&self, signal: u32) -> bool {
+        use forebay_exec_proto::host::ControlError;
+        let sent = self
+            .lease
+            .step(|inner, id| inner.conn.signal(id, signal));
+        sent != Err(ControlError::Full)
+    }
+
+    /// Moves the next chunk of `stream` into `buf`, as a frame of the client's connection, and
+    /// gives the frame's length; zero if there is none. `max` is what the connection allows.
+    ///
+    /// # Errors
+    /// Both sides do not agree on what is outstanding, which only a fault in here can bring
+    /// about.
+    pub(super) fn take(
+        &mut self,
+        id: ExecId,
+        stream: Stream,
+        max: usize,
+        guest: &mut guest::Conn,
+        buf: &mut [u8],
+    ) -> Result<usize, &'static str> {
+        const OUT_OF_STEP: &str = "internal error: the windows of VM and client differ";
+        let (chunk, more) = self.lease.step(|inner, vm_id| {
+            let chunk = inner.conn.take_forwarded(vm_id, stream);
+            (chunk, inner.conn.has_output(vm_id, stream))
+        });
+        guest.stream_ready(id, stream, more);
+        let mut len = 0;
+        if let Some(chunk) = chunk {
+            let room = buf
+                .get_mut(HEADER_LEN..)
+                .and_then(|room| room.get_mut(..chunk.len()))
+                .filter(|room| room.len() <= max)
+                .ok_or(OUT_OF_STEP)?;
+            room.copy_from_slice(&chunk);
+            len = guest.output_read(id, stream, chunk.len(), buf);
+            if len == 0 {
+                return Err(OUT_OF_STEP);
+            }
+            let units = (chunk.len() as u64).saturating_add(u64::from(CHUNK_CHARGE));
+            self.forwarded = self.forwarded.saturating_add(units);
+        }
+        if !more {
+            // The end may have waited for this chunk.
+            self.service(id, guest);
+        }
+        Ok(len)
+    }
+
+    /// The client has consumed `total` units since the start: so much capacity is the guest's
+    /// again.
+    pub(super) fn acked(&mut self, total: u64) {
+        let units = total.saturating_sub(self.released);
+        self.released = total;
+        let released = self
+            .lease
+            .step(|inner, id| inner.conn.release_forwarded(id, units));
+        // The client's connection refuses totals beyond what was sent.
+        debug_assert!(released.is_ok(), "released more than was forwarded");
+    }
+
+    /// Looks at the VM's connection and asks to be woken by what changes from now on. Both in
+    /// one step, so that nothing is missed in between.
+    fn look(&self) -> News {
+        // What they replace is dropped out here, too.
+        let mut wakers = [(); 3].map(|()| Some(self.waker.clone()));
+        self.lease.step(|inner, id| {
+            let news = News {
+                pid: inner.conn.pid(id),
+                stdin_error: inner.conn.take_stdin_error(id),
+                stdin_acked: inner.conn.stdin_acked(id),
+                output: Stream::ALL.map(|stream| inner.conn.has_output(id, stream)),
+                terminal: inner.conn.terminal(id).cloned(),
+            };
+            if news.terminal.is_none() {
+                let halves = [Half::Events, Half::Stdin, Half::StdinAcked];
+                for (half, waker) in halves.into_iter().zip(&mut wakers) {
+                    inner.register(id, half, waker);
+                }
+            }
+            news
+        })
+    }
+
+    /// Gives the VM what the client has sent of stdin, a chunk at a time, as far as its
+    /// connection takes it.
+    fn feed(&mut self, id: ExecId, guest: &guest::Conn) {
+        let most = usize::try_from(guest.limits().stdin_chunk_size).unwrap_or(usize::MAX);
+        while self.started && !self.stdin_over {
+            let Some(ring) = guest.stdin_pending(id) else {
+                return;
+            };
+            // What was submitted stays in the ring until the command has taken it.
+            let ahead = self.submitted.saturating_sub(self.written);
+            let piece = piece(ring, usize::try_from(ahead).unwrap_or(usize::MAX), most);
+            if piece.is_empty() {
+                if self.eof {
+                    self.stdin_over = true;
+                    self.close_stdin();
+                }
+                return;
+            }
+            let len = piece.len() as u64;
+            let taken = self
+                .lease
+                .step(|inner, id| inner.conn.write_stdin(id, piece));
+            match taken {
+                Ok(()) => self.submitted = self.submitted.saturating_add(len),
+                // The one before has not left yet, or there is nobody to read it any more:
+                // either is told by another wake-up.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn close_stdin(&self) {
+        // Refused only when there is no stdin left to close.
+        let _ = self.lease.step(|inner, id| inner.conn.close_stdin(id));
+    }
+
+    /// All output has been passed on: tells the end.
+    fn end(&mut self, id: ExecId, guest: &mut guest::Conn, terminal: Terminal) {
+        self.ended = true;
+        match terminal {
+            Terminal::Exited(status) => {
+                for stream in Stream::ALL {
+                    guest.stream_ended(id, stream);
+                }
+                guest.exited(id, status);
+            }
+            Terminal::Failed(failure) => guest.failed(id, failure),
+            Terminal::Lost(reason) => guest.failed(id, refusal::lost(&reason)),
+        }
+    }
+}
+
+/// A copy of at most `most` bytes of a ring's two runs, from `at` on.
+fn piece((first, second): (&[u8], &[u8]), at: usize, most: usize) -> Bytes {
+    let from = match first.get(at..) {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => second
+            .get(at.saturating_sub(first.len())..)
+            .unwrap_or_default(),
+    };
+    Bytes::copy_from_slice(from.get(..most).unwrap_or(from))
+}
