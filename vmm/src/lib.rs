@@ -94,3 +94,8 @@ pub mod agent_port {
     #[doc(no_inline)]
     pub use forebay_virtio_console::{Closed, Gate, HEADER_LEN, Outgoing, Verdict};
 }
+
+/// The README's examples, so that they keep compiling.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}

@@ -207,8 +207,7 @@ impl Channel {
             match stream::receive(socket, room) {
                 Ok(Received::Bytes(n)) => have += n,
                 Ok(Received::Nothing) => {
-                    wait(socket, PollFlags::IN, &self.bell)
-                        .map_err(|e| host("poll", &e.into()))?;
+                    wait(socket, PollFlags::IN, &self.bell).map_err(|e| host("poll", &e.into()))?;
                 }
                 Ok(Received::End) => return Err(closed(&self.path, SERVER_LEFT)),
                 Err(error) => return Err(closed(&self.path, error.to_string())),

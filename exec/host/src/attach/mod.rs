@@ -52,4 +52,4 @@ pub use socket::AttachSocket;
 pub(crate) use refusal::capacity;
 
 #[cfg(test)]
-mod attach_test;
+mod tests;

@@ -201,7 +201,9 @@ impl Peer {
         match event {
             Event::Bootstrap(bootstrap) => {
                 if bootstrap.limits != self.hub.limits() {
-                    return Err(Goodbye::Fault("a bootstrap with other limits than the VM's"));
+                    return Err(Goodbye::Fault(
+                        "a bootstrap with other limits than the VM's",
+                    ));
                 }
                 if bootstrap.hostname.is_some()
                     || !bootstrap.env.is_empty()

@@ -151,9 +151,7 @@ impl Relayed {
     /// that has ended reaches nobody, as everywhere.
     pub(super) fn signal(&self, signal: u32) -> bool {
         use forebay_exec_proto::host::ControlError;
-        let sent = self
-            .lease
-            .step(|inner, id| inner.conn.signal(id, signal));
+        let sent = self.lease.step(|inner, id| inner.conn.signal(id, signal));
         sent != Err(ControlError::Full)
     }
 

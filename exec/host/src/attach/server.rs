@@ -82,8 +82,8 @@ impl AttachSocket {
         let clients = Arc::new(AtomicUsize::new(0));
         let turns = Turns::new(self, hub, Arc::clone(&bell), Arc::clone(&clients))
             .map_err(|e| host("epoll", e.into()))?;
-        let thread = thread::spawn(NAME, move || turns.run())
-            .map_err(|e| host("start of its thread", e))?;
+        let thread =
+            thread::spawn(NAME, move || turns.run()).map_err(|e| host("start of its thread", e))?;
         Ok(AttachServer {
             path,
             bell,

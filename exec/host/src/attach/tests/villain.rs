@@ -1,0 +1,129 @@
+//! A client that keeps the protocol until it is told not to.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use bytes::Bytes;
+use forebay_exec_proto::host::{Config, Conn, Start, Stdin, Verdict};
+use forebay_exec_proto::{ByteVec, ExecId, HEADER_LEN, Header, Limits, Request};
+
+use super::CEILING;
+use crate::attach::preamble::{self, Preamble};
+
+pub(super) struct Villain {
+    pub(super) stream: UnixStream,
+    conn: Conn,
+}
+
+impl Villain {
+    /// Connected and past the handshake.
+    pub(super) fn attach(path: &Path) -> Self {
+        let mut villain = Self::connect(path);
+        villain.conn.handle_opened();
+        villain.pump(|conn| conn.is_ready());
+        villain
+    }
+
+    /// Connected; it has read the preamble and said nothing.
+    pub(super) fn connect(path: &Path) -> Self {
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(CEILING)).unwrap();
+        let mut greeting = [0; preamble::LEN];
+        stream.read_exact(&mut greeting).unwrap();
+        let Ok(Preamble::Welcome(limits)) = Preamble::decode(&greeting) else {
+            panic!("not welcome");
+        };
+        Self {
+            stream,
+            conn: Conn::facing_relay(Config {
+                limits,
+                ..Config::default()
+            }),
+        }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        *self.conn.limits()
+    }
+
+    /// Starts a command with a piped stdin; gives its id once it runs.
+    pub(super) fn start(&mut self, words: &[&str]) -> ExecId {
+        let id = self.begin(words);
+        self.pump(|conn| conn.pid(id).is_some());
+        id
+    }
+
+    /// Sends a request and does not wait for an answer.
+    pub(super) fn begin(&mut self, words: &[&str]) -> ExecId {
+        let argv = words.iter().map(|w| ByteVec::from(w.as_bytes().to_vec()));
+        let request = Request {
+            argv: argv.collect(),
+            ..Request::default()
+        };
+        let start = Start::new(request, Stdin::Pipe).unwrap();
+        let id = self.conn.start(start).unwrap();
+        self.say();
+        id
+    }
+
+    /// Reads until all of a command's output has arrived; consumes none of it.
+    pub(super) fn ended(&mut self, id: ExecId) {
+        self.pump(|conn| conn.terminal(id).is_some());
+    }
+
+    /// Writes a frame that no honest client would.
+    pub(super) fn raw(&mut self, kind: u8, exec: u64, payload: &[u8]) {
+        let _ = self.stream.write_all(&frame(kind, exec, payload));
+    }
+
+    /// Reads and drops whatever comes until the server closes.
+    pub(super) fn is_cut_off(&mut self) {
+        let mut buf = [0; 4096];
+        loop {
+            match self.stream.read(&mut buf) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+                Err(error) => panic!("hang: the villain was not cut off: {error}"),
+            }
+        }
+    }
+
+    fn say(&mut self) {
+        while let Some(frame) = self.conn.poll_transmit() {
+            self.stream.write_all(&frame.head).unwrap();
+            self.stream.write_all(&frame.body).unwrap();
+        }
+    }
+
+    fn pump(&mut self, done: impl Fn(&Conn) -> bool) {
+        self.say();
+        while !done(&self.conn) {
+            let mut head = [0; HEADER_LEN];
+            self.stream.read_exact(&mut head).unwrap();
+            let len = usize::try_from(Header::decode(&head).len).unwrap();
+            let mut payload = vec![0; len];
+            self.stream.read_exact(&mut payload).unwrap();
+            match self.conn.judge(&head, len) {
+                Verdict::Accept(_) => self.conn.deliver(payload).unwrap(),
+                other => panic!("the server broke the protocol: {other:?}"),
+            }
+            self.say();
+        }
+    }
+}
+
+/// A frame of any kind.
+pub(super) fn frame(kind: u8, exec: u64, payload: &[u8]) -> Bytes {
+    let header = Header {
+        len: u32::try_from(payload.len()).unwrap(),
+        kind,
+        flags: 0,
+        reserved: 0,
+        exec,
+    };
+    let mut frame = header.encode().to_vec();
+    frame.extend_from_slice(payload);
+    Bytes::from(frame)
+}

@@ -1,0 +1,289 @@
+//! Each rule that a client can break harms the client alone.
+
+use std::io::Write as _;
+
+use forebay_exec_proto::frame::ToGuest;
+use forebay_exec_proto::{ExecId, HEADER_LEN, Header};
+
+use super::villain::{Villain, frame};
+use super::{Attached, run, wait_until};
+use crate::ExecEvent;
+
+const NONE: [&str; 0] = [];
+
+/// Lets a villain do its worst, once with an execution of its own and beside a bystander with
+/// one: the villain is cut off, its execution is killed, the bystander's is not.
+fn cut_off(words: &[&str], misdeed: impl Fn(&mut Villain, u64)) {
+    run(async {
+        let attached = Attached::new();
+        let bystander = attached.client().await;
+        let mut cat = bystander
+            .exec("cat", NONE)
+            .stdin(crate::Stdin::piped())
+            .spawn()
+            .await
+            .unwrap();
+        let sink = cat.take_stdin().unwrap();
+        let mut villain = Villain::attach(&attached.path);
+        let id = villain.start(words);
+        assert_eq!(attached.vm.client.active(), 2);
+        misdeed(&mut villain, id.get());
+        villain.is_cut_off();
+        wait_until("the end of the villain's execution", || {
+            attached.vm.client.active() == 1
+        });
+        assert!(!attached.vm.guest_knows(ExecId::new(2).unwrap()));
+        sink.write("alive").await.unwrap();
+        sink.close().await.unwrap();
+        attached.goes_on(&bystander).await;
+        assert_eq!(cat.collect().await.unwrap().stdout(), b"alive");
+    });
+}
+
+const fn wire(kind: ToGuest) -> u8 {
+    kind.to_wire()
+}
+
+#[test]
+fn stdin_beyond_the_allowance() {
+    cut_off(&["stall"], |villain, id| {
+        for _ in 0..=4 {
+            villain.raw(wire(ToGuest::Stdin), id, &[0; 16 * 1024]);
+        }
+    });
+}
+
+#[test]
+fn a_stdin_chunk_that_is_too_large_or_empty() {
+    for len in [16 * 1024 + 1, 0] {
+        cut_off(&["cat"], |villain, id| {
+            villain.raw(wire(ToGuest::Stdin), id, &vec![0; len]);
+        });
+    }
+}
+
+#[test]
+fn stdin_after_its_end() {
+    cut_off(&["stall"], |villain, id| {
+        villain.raw(wire(ToGuest::StdinEof), id, &[]);
+        villain.raw(wire(ToGuest::Stdin), id, b"x");
+    });
+}
+
+#[test]
+fn an_acknowledgement_beyond_what_was_sent() {
+    cut_off(&["write", "100", "0"], |villain, id| {
+        villain.raw(wire(ToGuest::OutputAck), id, &1_000_000u64.to_le_bytes());
+    });
+}
+
+#[test]
+fn an_acknowledgement_that_goes_back() {
+    cut_off(&["stall"], |villain, _| {
+        let done = villain.begin(&["write", "100", "0", "0"]);
+        villain.ended(done);
+        villain.raw(wire(ToGuest::OutputAck), done.get(), &200u64.to_le_bytes());
+        villain.raw(wire(ToGuest::OutputAck), done.get(), &100u64.to_le_bytes());
+    });
+}
+
+#[test]
+fn an_execution_of_somebody_else() {
+    // The bystander's is 1 in the VM, and 1 is the villain's own here; 2 it never started.
+    for kind in [ToGuest::Kill, ToGuest::StdinEof, ToGuest::OutputAck] {
+        cut_off(&["stall"], |villain, _| {
+            villain.raw(wire(kind), 2, &0u64.to_le_bytes());
+        });
+    }
+}
+
+#[test]
+fn an_id_that_was_used_before() {
+    cut_off(&["stall"], |villain, id| {
+        villain.raw(wire(ToGuest::Request), id, b"again");
+    });
+}
+
+#[test]
+fn a_length_beyond_all_frames() {
+    cut_off(&["stall"], |villain, id| {
+        let header = Header {
+            len: u32::MAX,
+            kind: wire(ToGuest::Stdin),
+            flags: 0,
+            reserved: 0,
+            exec: id,
+        };
+        let _ = villain.stream.write_all(&header.encode());
+    });
+}
+
+#[test]
+fn garbage_between_frames() {
+    cut_off(&["stall"], |villain, _| {
+        let _ = villain.stream.write_all(&[0xEE; 100]);
+    });
+}
+
+#[test]
+fn a_request_that_is_none() {
+    cut_off(&["stall"], |villain, _| {
+        let mut nonsense = frame(wire(ToGuest::Request), 7, b"no request").to_vec();
+        nonsense[5] = 1;
+        let _ = villain.stream.write_all(&nonsense);
+    });
+}
+
+#[test]
+fn a_signal_that_does_not_exist_or_comes_before_the_start() {
+    for signal in [0u32, 65, u32::MAX] {
+        cut_off(&["stall"], |villain, id| {
+            villain.raw(wire(ToGuest::Signal), id, &signal.to_le_bytes());
+        });
+    }
+    cut_off(&["stall"], |villain, _| {
+        let early = villain.begin(&["late"]);
+        villain.raw(wire(ToGuest::Signal), early.get(), &10u32.to_le_bytes());
+    });
+}
+
+#[test]
+fn a_wish_to_end_the_guest() {
+    cut_off(&["stall"], |villain, _| {
+        villain.raw(wire(ToGuest::PowerOff), 0, &[0, 1, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn a_second_bootstrap() {
+    cut_off(&["stall"], |villain, _| {
+        villain.raw(wire(ToGuest::Bootstrap), 0, b"again");
+    });
+}
+
+#[test]
+fn nonsense_instead_of_a_bootstrap() {
+    run(async {
+        let attached = Attached::new();
+        let bystander = attached.client().await;
+        let greetings: [&[u8]; 3] = [
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            &frame(wire(ToGuest::Ping), 0, &[0; 8]),
+            &frame(wire(ToGuest::Bootstrap), 0, &[0xFF; 32]),
+        ];
+        for greeting in greetings {
+            let mut villain = Villain::connect(&attached.path);
+            villain.stream.write_all(greeting).unwrap();
+            villain.is_cut_off();
+        }
+        attached.goes_on(&bystander).await;
+    });
+}
+
+#[test]
+fn pings_whose_answers_nobody_reads() {
+    run(async {
+        let attached = Attached::new();
+        let bystander = attached.client().await;
+        let mut villain = Villain::attach(&attached.path);
+        let ping = frame(wire(ToGuest::Ping), 0, &[0; 8]);
+        let flood: Vec<u8> = ping.iter().copied().cycle().take(24 * 4096).collect();
+        // Ends only by being cut off: the answers fill the socket, and then there are more than
+        // may be outstanding.
+        while villain.stream.write_all(&flood).is_ok() {}
+        attached.goes_on(&bystander).await;
+        wait_until("its end", || attached.clients() == 1);
+    });
+}
+
+#[test]
+fn half_a_frame_and_then_nothing() {
+    run(async {
+        let attached = Attached::new();
+        let bystander = attached.client().await;
+        let mut villains = Vec::new();
+        for cut in [1, HEADER_LEN - 1, HEADER_LEN, HEADER_LEN + 5_000] {
+            let mut villain = Villain::attach(&attached.path);
+            let id = villain.start(&["stall"]);
+            let half = frame(wire(ToGuest::Stdin), id.get(), &[0; 16 * 1024]);
+            villain.stream.write_all(&half[..cut]).unwrap();
+            villains.push(villain);
+        }
+        villains.push(Villain::connect(&attached.path));
+        attached.goes_on(&bystander).await;
+        assert_eq!(attached.clients(), 6);
+        drop(villains);
+        wait_until("their end", || attached.vm.client.active() == 0);
+    });
+}
+
+#[test]
+fn a_flood_of_signals() {
+    const SIGNALS: usize = 20_000;
+    run(async {
+        let attached = Attached::new();
+        let bystander = attached.client().await;
+        let target = bystander.exec("stall", NONE).spawn().await.unwrap();
+        let mut villain = Villain::attach(&attached.path);
+        let id = villain.start(&["stall"]);
+        let signal = frame(wire(ToGuest::Signal), id.get(), &10u32.to_le_bytes());
+        let flood = std::thread::spawn(move || {
+            for _ in 0..SIGNALS {
+                villain.stream.write_all(&signal).unwrap();
+            }
+            villain
+        });
+        // Its own signals get their turn meanwhile.
+        for _ in 0..100 {
+            target.signal(crate::Signal::USR2).await.unwrap();
+        }
+        attached.goes_on(&bystander).await;
+        let villain = flood.join().unwrap();
+        let signals = |id, number| {
+            attached.vm.command(ExecId::new(id).unwrap(), |command| {
+                command.signals.iter().filter(|s| **s == number).count()
+            })
+        };
+        wait_until("every signal", || {
+            (signals(1, 12), signals(2, 10)) == (100, SIGNALS)
+        });
+        drop(villain);
+    });
+}
+
+#[test]
+fn never_reading() {
+    run(async {
+        let attached = Attached::new();
+        let bystander = attached.client().await;
+        let mut villain = Villain::attach(&attached.path);
+        let limit = u64::from(villain.limits().output_limit);
+        for _ in 0..8 {
+            villain.begin(&["chatter"]);
+        }
+        // It never reads again, and every one of its executions fills up.
+        let executions = || attached.vm.hub.inspect().executions;
+        wait_until("the stall", || {
+            let all = executions();
+            all.len() == 8 && all.iter().all(|e| limit - e.output_received < 16_384 + 256)
+        });
+        // Meanwhile another reads as if it were alone, and control is not lost.
+        let mut other = bystander.exec("chatter", NONE).spawn().await.unwrap();
+        let mut read = 0;
+        while read < 8 << 20 {
+            if let Some(ExecEvent::Stdout(chunk)) = other.recv().await {
+                read += chunk.len();
+            }
+        }
+        drop(other);
+        attached.goes_on(&bystander).await;
+        for exec in executions().iter().filter(|exec| exec.id.get() <= 8) {
+            assert!(exec.output_received <= limit, "{exec:?}");
+            assert_eq!(exec.output_released, 0, "{exec:?}");
+            let held = exec.output_held as u64 + exec.output_forwarded;
+            assert!(held <= limit, "{exec:?}");
+        }
+        drop(villain);
+        wait_until("its end", || attached.vm.client.active() == 0);
+    });
+}
