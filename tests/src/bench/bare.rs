@@ -9,11 +9,10 @@ use bytes::Bytes;
 use forebay::agent_port::{Closed, Gate, HEADER_LEN, Outgoing, Verdict};
 use forebay::{BootReport, Machine, Vm};
 
+use crate::bench::PATIENCE;
 use crate::bench::guest::{BareGuest, MEMORY_MIB};
 use crate::bench::port::{Port, RECORD};
 
-/// Far beyond any sample; a guest that is silent for so long is not measured but reported.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a waiting sample looks whether the guest has ended, of which the gate learns nothing.
 const GLANCE: Duration = Duration::from_secs(1);
 

@@ -30,7 +30,10 @@ mod report;
 mod round_trips;
 mod statistics;
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use forebay::Vm;
 use tokio::runtime::{Builder, Runtime};
 
 use guest::Guests;
@@ -121,6 +124,21 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
 /// The application's side: one thread, ours, that polls what we wait for.
 fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Far beyond any sample: what takes so long is not measured but reported.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits for something that a VM does; if it takes too long, the error has the VM's state.
+async fn within<T>(vm: &Vm, what: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, what).await {
+        Ok(done) => done,
+        Err(_) => bail!(
+            "no end within {PATIENCE:?}; the VM: {}; its console: {}",
+            serde_json::to_string(&vm.inspect())?,
+            vm.console().last_lines(20)
+        ),
+    }
 }
 
 fn say(what: &str) {

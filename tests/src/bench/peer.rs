@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+use crate::bench::PATIENCE;
 use crate::bench::guest::{BareGuest, MEMORY_MIB};
 use crate::bench::port::{Port, RECORD};
 
@@ -22,8 +23,6 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// Without whatever this guest does not need: of the variants that boot it, the fastest by counted
 /// instructions. Our kernel finds devices by ACPI alone.
 const MACHINE: &str = "microvm,acpi=on,rtc=off,pit=off,pic=off,isa-serial=off,ioapic2=off";
-/// Far beyond any sample; a peer that is silent for so long is not measured but reported.
-const PATIENCE: Duration = Duration::from_secs(120);
 const CONNECT_POLL: Duration = Duration::from_millis(1);
 
 /// A running QEMU whose guest has said hello.

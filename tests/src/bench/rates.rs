@@ -6,13 +6,13 @@ use anyhow::{Context, Result, bail};
 use forebay::{ExecEvent, Limits, Stdin, Vm};
 use tokio::runtime::Runtime;
 
-use crate::bench::Plan;
 use crate::bench::bare::Bare;
 use crate::bench::guest::{Guests, HELPER, MEMORY_MIB};
 use crate::bench::peer::Peer;
 use crate::bench::port::{Port, copy_command, rate, read_rate, write_rate};
 use crate::bench::report::{Aim, Figure};
 use crate::bench::statistics::Samples;
+use crate::bench::{Plan, within};
 
 const UNIT: &str = "MiB/s";
 /// The largest write that the guest's driver takes as one.
@@ -60,12 +60,15 @@ pub(crate) fn figures(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result
         c.raw_small.push(write_rate(&mut bare, SMALL_WRITE, bytes)?);
         c.peer_raw_small
             .push(write_rate(&mut peer, SMALL_WRITE, bytes)?);
-        c.stdout.push(runtime.block_on(stdout(&vm, bytes))?);
+        c.stdout
+            .push(runtime.block_on(within(&vm, stdout(&vm, bytes)))?);
         c.bare_copy.push(copy(&mut bare, bytes)?);
         c.raw_to_guest.push(read_rate(&mut bare, bytes)?);
         c.peer_to_guest.push(read_rate(&mut peer, bytes)?);
-        c.stdin.push(runtime.block_on(stdin(&vm, bytes))?);
-        c.wide_stdin.push(runtime.block_on(stdin(&wide, bytes))?);
+        c.stdin
+            .push(runtime.block_on(within(&vm, stdin(&vm, bytes)))?);
+        c.wide_stdin
+            .push(runtime.block_on(within(&wide, stdin(&wide, bytes)))?);
         if transfer == 0 {
             c = Columns::default();
         }

@@ -7,12 +7,12 @@ use forebay::{Stdin, Vm};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
 
-use crate::bench::Plan;
 use crate::bench::guest::{Guests, HELPER, MEMORY_MIB};
 use crate::bench::peer::Peer;
 use crate::bench::port::echo_times;
 use crate::bench::report::{Aim, Figure};
 use crate::bench::statistics::Samples;
+use crate::bench::{Plan, within};
 
 /// Round trips taken in turn with the other side's.
 const TURN: usize = 10;
@@ -27,7 +27,7 @@ pub(crate) fn figures(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result
             .memory_mib(MEMORY_MIB)
             .start(),
     )?;
-    let commands = runtime.block_on(commands(plan, &vm))?;
+    let commands = runtime.block_on(within(&vm, commands(plan, &vm)))?;
     let echoes = echoes(plan, guests, &vm, runtime)?;
     runtime.block_on(vm.close());
     Ok(vec![commands, echoes])
@@ -118,11 +118,11 @@ fn echoes(plan: &Plan, guests: &Guests, vm: &Vm, runtime: &Runtime) -> Result<Fi
     };
 
     let (mut ours, mut peer) = (Vec::new(), Vec::new());
-    runtime.block_on(echo(WARM_UP))?;
+    runtime.block_on(within(vm, echo(WARM_UP)))?;
     echo_times(&mut qemu, WARM_UP)?;
     while ours.len() < plan.echoes {
         let turn = TURN.min(plan.echoes - ours.len());
-        ours.extend(runtime.block_on(echo(turn))?);
+        ours.extend(runtime.block_on(within(vm, echo(turn)))?);
         peer.extend(echo_times(&mut qemu, turn)?);
     }
     let ours = Samples::new("echo_round_trip", ours)?;

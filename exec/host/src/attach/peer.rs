@@ -180,15 +180,16 @@ impl Peer {
     /// Takes bytes of the client's stream.
     fn take(&mut self, bytes: &[u8]) -> Result<(), Goodbye> {
         self.conn.handle_bytes(bytes)?;
-        let mut touched = BTreeSet::new();
-        while let Some(event) = self.conn.poll_event() {
-            touched.extend(self.act(event)?);
-        }
+        // First, since what was consumed may make the room that a request behind it needs.
         while let Some((id, total)) = self.conn.poll_acked() {
             if let Some(exec) = self.execs.get_mut(&id) {
                 exec.acked(total);
                 self.drop_if_over(id);
             }
+        }
+        let mut touched = BTreeSet::new();
+        while let Some(event) = self.conn.poll_event() {
+            touched.extend(self.act(event)?);
         }
         for id in touched {
             self.service(id);

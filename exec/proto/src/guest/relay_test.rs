@@ -1,5 +1,6 @@
 //! A client's end and its relay's end, joined.
 
+use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::*;
@@ -35,8 +36,6 @@ fn failure(kind: FailureKind) -> Failure {
         message: "it burnt down".into(),
     }
 }
-
-use alloc::vec::Vec;
 
 #[test]
 fn output_read_after_the_end_is_acknowledged_to_the_last_unit() {

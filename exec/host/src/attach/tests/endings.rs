@@ -1,5 +1,7 @@
 //! Who ends what: a client, the server, the VM.
 
+use std::future::Future as _;
+
 use super::{Attached, run, wait_until};
 use crate::{ExecError, ExecId, Stdin, WriteError};
 
@@ -71,8 +73,6 @@ fn a_connect_that_is_dropped_leaves_no_client() {
         wait_until("the clients' end", || attached.clients() == 0);
     });
 }
-
-use std::future::Future as _;
 
 #[test]
 fn a_vm_that_ends_tells_its_clients_why() {

@@ -211,7 +211,7 @@ fn half_a_frame_and_then_nothing() {
         }
         villains.push(Villain::connect(&attached.path));
         attached.goes_on(&bystander).await;
-        assert_eq!(attached.clients(), 6);
+        wait_until("that all are still attached", || attached.clients() == 6);
         drop(villains);
         wait_until("their end", || attached.vm.client.active() == 0);
     });
