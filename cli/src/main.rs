@@ -1,8 +1,11 @@
-//! The `forebay` command: run one command in a fresh microVM, or look whether this host can.
+//! The `forebay` command: run one command in a fresh microVM or in one that another program has, or
+//! look whether this host can.
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`run`] | `forebay run`: boot, run, end; signals |
+//! | [`run`] | `forebay run`: boot, run, end |
+//! | [`exec`] | `forebay exec`: attach, run |
+//! | [`command`] | what both do: one command's streams, signals, exit code |
 //! | [`relay`] | this process's standard streams to and from the command's |
 //! | [`status`] | exit codes |
 //! | [`doctor`] | `forebay doctor` |
@@ -12,7 +15,9 @@
 
 #![forbid(unsafe_code)]
 
+mod command;
 mod doctor;
+mod exec;
 mod relay;
 mod run;
 mod status;
@@ -42,6 +47,8 @@ struct Arguments {
 enum Command {
     /// Boots a microVM, runs one command in it and ends as the command did.
     Run(run::Options),
+    /// Runs one command in the microVM of another program and ends as the command did.
+    Exec(exec::Options),
     /// Says whether this host can run microVMs and, if not, what to do.
     Doctor(doctor::Options),
 }
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
     };
     match trace().and_then(|()| match arguments.command {
         Command::Run(options) => run::run(&options),
+        Command::Exec(options) => exec::run(&options),
         Command::Doctor(options) => doctor::run(&options),
     }) {
         Ok(code) => code,

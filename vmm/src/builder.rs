@@ -1,11 +1,11 @@
 //! What a VM is to be, checked as a whole before anything is created.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_exec::{Hub, Limits};
+use forebay_exec::{AttachSocket, Hub, Limits};
 use forebay_images::Image;
 use forebay_virtio_console::Gate;
 
@@ -38,6 +38,7 @@ pub const BOOT_DEADLINE_MAX: Duration = Duration::from_secs(3600);
 /// | [`hostname`](Self::hostname) | what the image has |
 /// | [`env`](Self::env), [`current_dir`](Self::current_dir) | what the agent has |
 /// | [`exec_limits`](Self::exec_limits) | see [`Limits`] |
+/// | [`attach_socket`](Self::attach_socket) | none |
 /// | [`console_capacity`](Self::console_capacity) | 64 KiB |
 #[must_use = "a builder does nothing until it is started"]
 pub struct VmBuilder {
@@ -50,6 +51,7 @@ pub struct VmBuilder {
     boot_deadline: Duration,
     console_capacity: usize,
     console_tap: Option<Tap>,
+    attach_socket: Option<PathBuf>,
     exec: ExecSpec,
 }
 
@@ -65,6 +67,7 @@ impl Default for VmBuilder {
             boot_deadline: Duration::from_secs(30),
             console_capacity: ConsoleLog::DEFAULT_CAPACITY,
             console_tap: None,
+            attach_socket: None,
             exec: ExecSpec::default(),
         }
     }
@@ -157,6 +160,16 @@ impl VmBuilder {
         self
     }
 
+    /// A Unix socket by which other processes of the same user run commands in this VM, with
+    /// [`Client::connect`](crate::Client::connect): at most 107 bytes long, in a directory that
+    /// only the user can write to. It is made before the guest boots, with mode 0600, and whoever
+    /// connects waits until the agent is ready; it is removed with the VM. A socket that is there
+    /// already is replaced if nobody listens on it.
+    pub fn attach_socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.attach_socket = Some(path.into());
+        self
+    }
+
     /// Starts the VM and waits until the agent in the guest takes commands. Dropping the future
     /// kills the VM.
     ///
@@ -186,6 +199,10 @@ impl VmBuilder {
 
     /// Without a boot deadline: nobody will say when the guest is ready.
     fn start_alone(mut self, agent: Arc<dyn AgentSide>) -> Result<Machine, StartError> {
+        if let Some(path) = self.attach_socket.take() {
+            let bound = "a machine without executions has nothing to attach to";
+            return Err(UsageError::new("attach_socket", path.display(), bound).into());
+        }
         let spec = MachineSpec {
             boot_limit: None,
             ..self.spec()?
@@ -202,6 +219,13 @@ impl VmBuilder {
     pub(crate) fn hub(&self) -> Result<Arc<Hub>, UsageError> {
         self.check()?;
         Hub::new(self.exec.config()?).map_err(refused_config)
+    }
+
+    /// The socket for other processes, made and listening, with everything else checked.
+    pub(crate) fn bind(&self) -> Result<Option<AttachSocket>, StartError> {
+        self.check()?;
+        let socket = self.attach_socket.as_deref().map(AttachSocket::bind);
+        Ok(socket.transpose()?)
     }
 
     /// Checks everything about the machine.
@@ -254,10 +278,18 @@ impl VmBuilder {
                 format!("more than zero and at most {BOOT_DEADLINE_MAX:?}"),
             ));
         }
+        if let Some(path) = &self.attach_socket {
+            check_socket(path)?;
+        }
         // Whether the words are such as a kernel takes; their length is checked with the image's.
         CommandLine::new(self.cmdline.iter().map(String::as_str))?;
         Ok(())
     }
+}
+
+fn check_socket(path: &Path) -> Result<(), UsageError> {
+    AttachSocket::check(path)
+        .map_err(|error| UsageError::new("attach_socket", path.display(), error.to_string()))
 }
 
 impl std::fmt::Debug for VmBuilder {
@@ -270,6 +302,7 @@ impl std::fmt::Debug for VmBuilder {
             .field("cpus", &self.cpus)
             .field("memory_mib", &self.memory_mib)
             .field("boot_deadline", &self.boot_deadline)
+            .field("attach_socket", &self.attach_socket)
             .field("exec", &self.exec)
             .finish_non_exhaustive()
     }

@@ -29,6 +29,32 @@ fn wrong_numbers_are_refused_by_name_value_and_bound() {
 }
 
 #[test]
+fn an_attach_socket_that_cannot_be_is_refused_before_anything_is_made() {
+    let start = |path: &str| {
+        let builder = VmBuilder::default().kernel("/nowhere/vmlinux");
+        builder.attach_socket(path).bind().err()
+    };
+    for path in ["x".repeat(108), String::new()] {
+        let Some(StartError::Usage(error)) = start(&path) else {
+            panic!("expected a usage error");
+        };
+        assert_eq!(error.field, "attach_socket");
+        assert!(error.bound.contains("107"), "{error}");
+    }
+    let unusable = start("/nowhere/socket");
+    assert!(
+        matches!(unusable, Some(StartError::Attach(_))),
+        "{unusable:?}"
+    );
+}
+
+#[test]
+fn a_machine_without_executions_takes_no_attach_socket() {
+    let builder = VmBuilder::default().attach_socket("/tmp/socket");
+    assert_eq!(refusal(builder).field, "attach_socket");
+}
+
+#[test]
 fn the_bounds_themselves_are_allowed() {
     for builder in [
         VmBuilder::default().cpus(1).memory_mib(MEMORY_MIB_MIN),

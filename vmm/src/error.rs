@@ -23,6 +23,9 @@ pub enum StartError {
     /// A system call of the host failed.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// The attach socket could not be set up.
+    #[error(transparent)]
+    Attach(#[from] forebay_exec::AttachError),
     /// The guest image could not be found or read.
     #[error(transparent)]
     Image(#[from] forebay_images::Error),

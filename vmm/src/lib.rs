@@ -81,9 +81,9 @@ pub use vm::Vm;
 
 #[doc(no_inline)]
 pub use forebay_exec::{
-    Client, ControlError, Exec, ExecControl, ExecError, ExecEvent, ExecExit, ExecHandle, ExecId,
-    ExecOutput, ExecParts, ExecReader, ExecSink, Exit, ExitStatus, Failure, FailureKind, Limits,
-    Ready, Signal, Stdin, StdinError, Stream, WriteError,
+    AttachError, Client, ConnectError, ControlError, Exec, ExecControl, ExecError, ExecEvent,
+    ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts, ExecReader, ExecSink, Exit, ExitStatus,
+    Failure, FailureKind, Limits, Ready, Signal, Stdin, StdinError, Stream, WriteError,
 };
 #[doc(no_inline)]
 pub use forebay_images::Image;

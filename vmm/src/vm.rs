@@ -3,12 +3,13 @@
 use std::ffi::OsStr;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay_exec::{Client, Exec, Hub, Link, Ready};
+use forebay_exec::{AttachServer, Client, Exec, Hub, Link, Ready};
 use tokio::sync::oneshot;
 
 use crate::boot_report::{BootReport, GuestTimes};
@@ -34,8 +35,9 @@ const POWER_OFF_MARGIN: Duration = Duration::from_secs(2);
 ///
 /// Works on any runtime and needs none of its own: what must go on goes on when nothing is polled.
 pub struct Vm {
-    // In the order of dropping: the machine's end must reach the hub's waiters.
+    // In the order of dropping: the machine's end must reach the hub's waiters and clients.
     machine: Machine,
+    attach: Option<AttachServer>,
     hub: Arc<Hub>,
     client: Client,
     /// The hub holds it weakly.
@@ -52,6 +54,7 @@ impl Vm {
     /// Starts what `builder` describes and waits until the agent in the guest is ready.
     pub(crate) async fn start(builder: VmBuilder) -> Result<Self, StartError> {
         let hub = builder.hub()?;
+        let socket = builder.bind()?;
         let side = Arc::new(HubSide::new(Arc::clone(&hub)));
         let machine = assemble(builder, side).await?;
         let link: Arc<dyn Link> = Arc::new(machine.transmitter());
@@ -69,7 +72,9 @@ impl Vm {
             pid1: agent.pid1_us.map(Duration::from_micros),
             ready: agent.ready_us.map(Duration::from_micros),
         });
+        let attach = socket.map(|socket| socket.serve(Arc::clone(&hub)));
         Ok(Self {
+            attach: attach.transpose()?,
             machine,
             client: Client::new(Arc::clone(&hub)),
             hub,
@@ -107,6 +112,12 @@ impl Vm {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Where other processes attach, as it was given to the builder.
+    #[must_use]
+    pub fn attach_socket(&self) -> Option<&Path> {
+        self.attach.as_ref().map(AttachServer::path)
     }
 
     /// What the agent said of itself when it became ready.
@@ -150,13 +161,17 @@ impl Vm {
     pub async fn close(self) -> StopReason {
         let Self {
             machine,
+            attach,
             hub,
             client,
             _link,
             agent: _,
         } = self;
         drop((_link, client, hub));
-        machine.close().await
+        let reason = machine.close().await;
+        // Behind the end, so that clients are told of it.
+        drop(attach);
+        reason
     }
 
     /// What the guest printed on its console.

@@ -1,9 +1,13 @@
 //! Who ends what: a client, the server, the VM.
 
 use std::future::Future as _;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 
+use super::villain::Villain;
 use super::{Attached, run, wait_until};
-use crate::{ExecError, ExecId, Stdin, WriteError};
+use crate::fake_guest::inside;
+use crate::{AttachServer, ExecError, ExecId, Stdin, WriteError};
 
 const NONE: [&str; 0] = [];
 
@@ -66,7 +70,7 @@ fn a_connect_that_is_dropped_leaves_no_client() {
         for _ in 0..50 {
             let connect = crate::Client::connect(&attached.path);
             let mut connect = std::pin::pin!(connect);
-            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            let mut cx = Context::from_waker(Waker::noop());
             let _ = connect.as_mut().poll(&mut cx);
         }
         attached.client().await;
@@ -145,29 +149,39 @@ fn a_server_that_is_dropped_ends_its_clients_and_leaves_no_file() {
     });
 }
 
+/// Drops the server where it is woken.
+struct DropServer(Mutex<Option<AttachServer>>);
+
+impl Wake for DropServer {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
 #[test]
-fn a_waker_on_the_servers_thread_may_drop_the_server() {
+fn a_waker_that_runs_on_the_servers_thread_may_drop_the_server() {
     run(async {
         let mut attached = Attached::new();
-        let client = attached.client().await;
-        // Dropped by whichever thread wakes the task that waits for the library's execution: the
-        // server's own, when a client's disconnect kills what it waits for.
-        let server = attached.server.take();
-        let watched = attached
+        let mut villain = Villain::attach(&attached.path);
+        let mut watched = attached
             .vm
             .client
             .exec("stall", NONE)
             .spawn()
             .await
             .unwrap();
-        let control = watched.control();
-        let task = tokio::spawn(async move {
-            let _ = watched.collect().await;
-            drop(server);
-        });
-        control.kill();
-        task.await.unwrap();
-        wait_until("the end", || !attached.path.exists());
-        drop(client);
+        let waker = Arc::new(DropServer(Mutex::new(attached.server.take())));
+        let mut wait = std::pin::pin!(watched.wait());
+        let waker = Waker::from(waker);
+        assert!(
+            wait.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        // The device notes the end; whoever steps next wakes, and that is the server's thread.
+        inside(|| attached.vm.hub.closed("the guest closed its port"));
+        villain.begin(&["stall"]);
+        villain.is_cut_off();
+        wait_until("the removal", || !attached.path.exists());
     });
 }
