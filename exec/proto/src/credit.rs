@@ -85,20 +85,45 @@ impl Sender {
 }
 
 /// The end that holds data until it is consumed.
+///
+/// A total is worth saying when the sender may be short of credit. As long as less than half of
+/// the window is under way in the sender's eyes, a release can wait for the next one: the sender
+/// has room, and an announcement would only interrupt it. Once half or more is, every release is
+/// due at once, so a sender that stands still never waits for a batch to fill.
 #[derive(Debug, Clone)]
 pub struct Receiver {
     limit: u64,
+    /// Units under way in the sender's eyes below which nothing needs to be said.
+    quiet: u64,
     received: u64,
     released: u64,
     said: u64,
 }
 
 impl Receiver {
-    /// Nothing received; up to `limit` may be outstanding.
+    /// Nothing received; up to `limit` may be outstanding. `least` is what the sender must have
+    /// free to send anything at all.
     #[must_use]
-    pub fn new(limit: u32) -> Self {
+    pub fn new(limit: u32, least: u32) -> Self {
+        let limit = u64::from(limit);
+        // A sender is stuck when less than `least` is free; it must hear of releases by then.
+        let stuck = limit.saturating_sub(u64::from(least).saturating_sub(1));
         Self {
-            limit: u64::from(limit),
+            quiet: stuck.min(limit / 2),
+            ..Self::eager(limit)
+        }
+    }
+
+    /// As [`new`](Self::new), for a sender that must hear of every release.
+    #[must_use]
+    pub fn telling_all(limit: u32) -> Self {
+        Self::eager(u64::from(limit))
+    }
+
+    const fn eager(limit: u64) -> Self {
+        Self {
+            limit,
+            quiet: 0,
             received: 0,
             released: 0,
             said: 0,
@@ -148,10 +173,11 @@ impl Receiver {
         Ok(())
     }
 
-    /// Whether there is a total that the peer has not been told.
+    /// Whether there is a total that the peer should be told now. Ask after every charge and
+    /// every release: either can make it so.
     #[must_use]
     pub fn due(&self) -> bool {
-        self.released > self.said
+        self.released > self.said && self.received.saturating_sub(self.said) >= self.quiet
     }
 
     /// The total to tell now; from here on it counts as told. Reading it when the frame is

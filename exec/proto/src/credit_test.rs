@@ -31,7 +31,7 @@ fn totals_going_back_or_beyond_what_was_sent_are_refused() {
 
 #[test]
 fn a_receiver_refuses_one_unit_over_the_allowance() {
-    let mut credit = Receiver::new(10);
+    let mut credit = Receiver::telling_all(10);
     credit.charge(10).unwrap();
     assert_eq!(credit.charge(1), Err(CreditError));
     credit.release(1).unwrap();
@@ -40,7 +40,7 @@ fn a_receiver_refuses_one_unit_over_the_allowance() {
 
 #[test]
 fn releasing_more_than_is_outstanding_is_refused() {
-    let mut credit = Receiver::new(10);
+    let mut credit = Receiver::telling_all(10);
     credit.charge(3).unwrap();
     assert_eq!(credit.release(4), Err(CreditError));
     assert_eq!(credit.outstanding(), 3);
@@ -48,7 +48,7 @@ fn releasing_more_than_is_outstanding_is_refused() {
 
 #[test]
 fn releases_coalesce_into_one_total() {
-    let mut credit = Receiver::new(10);
+    let mut credit = Receiver::telling_all(10);
     credit.charge(5).unwrap();
     assert!(!credit.due());
     credit.release(2).unwrap();
@@ -71,6 +71,40 @@ fn a_total_that_would_pass_the_counter_is_refused() {
         received: u64::MAX - 1,
         released: u64::MAX - 1,
         said: 0,
+        quiet: 0,
     };
     assert_eq!(receiver.charge(2), Err(CreditError));
+}
+
+#[test]
+fn a_release_is_not_worth_saying_while_the_sender_has_half_its_window() {
+    let mut credit = Receiver::new(1000, 1);
+    credit.charge(499).unwrap();
+    credit.release(499).unwrap();
+    assert!(!credit.due(), "the sender has 501 left");
+    credit.charge(1).unwrap();
+    assert!(credit.due(), "a charge can make a total due");
+    assert_eq!(credit.say(), 499);
+    assert!(!credit.due());
+}
+
+#[test]
+fn a_sender_that_is_stuck_hears_of_every_release_at_once() {
+    // Every window and every least charge: whatever the receiver holds when the sender can send
+    // nothing more, one unit released is said.
+    for limit in 1..60 {
+        for least in 1..=limit {
+            let mut sender = Sender::new(limit);
+            let mut receiver = Receiver::new(limit, least);
+            for _ in 0..200 {
+                while sender.available() >= u64::from(least) {
+                    sender.charge(u64::from(least)).unwrap();
+                    receiver.charge(u64::from(least)).unwrap();
+                }
+                receiver.release(1).unwrap();
+                assert!(receiver.due(), "limit {limit}, least {least}");
+                sender.acknowledge(receiver.say()).unwrap();
+            }
+        }
+    }
 }

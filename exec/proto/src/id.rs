@@ -64,3 +64,7 @@ impl IdSource {
         id.get() <= self.last
     }
 }
+
+#[cfg(test)]
+#[path = "id_test.rs"]
+mod tests;

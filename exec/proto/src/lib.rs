@@ -56,11 +56,12 @@ pub mod limits;
 pub mod message;
 pub mod schedule;
 
-#[cfg(test)]
-#[path = "model_test.rs"]
-mod model;
-#[cfg(test)]
-mod pair;
+#[cfg(any(test, feature = "test-support"))]
+#[doc(hidden)]
+pub mod model;
+#[cfg(any(test, feature = "test-support"))]
+#[doc(hidden)]
+pub mod pair;
 
 pub use frame::{CHUNK_CHARGE, FRAME_MAX, HEADER_LEN, Header, Stream};
 pub use id::{ExecId, IdSpaceExhausted};

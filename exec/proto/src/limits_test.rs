@@ -59,3 +59,14 @@ fn the_message_names_field_value_and_bounds() {
         "max_executions is 0, it must be between 1 and 4294967295"
     );
 }
+
+#[test]
+fn the_built_in_values_are_those_that_are_documented() {
+    let limits = Limits::default();
+    assert_eq!(limits.max_executions, 128);
+    assert_eq!(limits.input_limit, 65_536);
+    assert_eq!(limits.output_limit, 1_048_576);
+    assert_eq!(limits.stdin_chunk_size, 16_384);
+    assert_eq!(limits.output_chunk_size, 16_384);
+    assert_eq!((CHUNK_CHARGE, FRAME_MAX), (256, 32_768));
+}

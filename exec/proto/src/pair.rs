@@ -3,6 +3,18 @@
 //! The link keeps what a real one keeps: towards the guest a byte stream that is cut anywhere,
 //! from the guest chains of whole frames judged and delivered one by one. Processes are played
 //! by the test: a command has output to give and a mouth for stdin.
+//!
+//! Also in builds with the feature `test-support`, for fuzzing. What cannot be panics here: that
+//! is how a test fails.
+#![allow(
+    missing_docs,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests only: a failed expectation is the test's result"
+)]
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -19,30 +31,30 @@ use crate::{
 
 /// A command inside the guest, played by the test.
 #[derive(Debug, Default)]
-pub(crate) struct Command {
+pub struct Command {
     /// Output that the command has written into its pipes and nobody has read.
-    pub(crate) pipes: BTreeMap<Stream, VecDeque<u8>>,
+    pub pipes: BTreeMap<Stream, VecDeque<u8>>,
     /// Everything that the command read from its stdin.
-    pub(crate) eaten: Vec<u8>,
-    pub(crate) stdin_eof: bool,
-    pub(crate) kills: u32,
-    pub(crate) signals: Vec<u32>,
-    pub(crate) exited: bool,
+    pub eaten: Vec<u8>,
+    pub stdin_eof: bool,
+    pub kills: u32,
+    pub signals: Vec<u32>,
+    pub exited: bool,
 }
 
-pub(crate) struct Pair {
-    pub(crate) host: host::Conn,
-    pub(crate) guest: guest::Conn,
-    pub(crate) commands: BTreeMap<ExecId, Command>,
+pub struct Pair {
+    pub host: host::Conn,
+    pub guest: guest::Conn,
+    pub commands: BTreeMap<ExecId, Command>,
     /// Bytes on their way to the guest.
-    pub(crate) to_guest: VecDeque<u8>,
-    pub(crate) notices: Vec<Notice>,
-    pub(crate) requests: BTreeMap<ExecId, Request>,
+    pub to_guest: VecDeque<u8>,
+    pub notices: Vec<Notice>,
+    pub requests: BTreeMap<ExecId, Request>,
     /// Refuse the next start with this failure.
-    pub(crate) refuse: Option<FailureKind>,
+    pub refuse: Option<FailureKind>,
 }
 
-pub(crate) fn argv(words: &[&str]) -> Request {
+pub fn argv(words: &[&str]) -> Request {
     Request {
         argv: words
             .iter()
@@ -54,7 +66,7 @@ pub(crate) fn argv(words: &[&str]) -> Request {
 
 impl Pair {
     /// Both ends after Ready.
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits) -> Self {
         let mut pair = Self::closed(limits);
         pair.host.handle_opened();
         pair.settle();
@@ -63,7 +75,7 @@ impl Pair {
     }
 
     /// Both ends before the port is opened.
-    pub(crate) fn closed(limits: Limits) -> Self {
+    pub fn closed(limits: Limits) -> Self {
         Self {
             host: host::Conn::new(host::Config {
                 limits,
@@ -78,7 +90,7 @@ impl Pair {
         }
     }
 
-    pub(crate) fn try_start(
+    pub fn try_start(
         &mut self,
         words: &[&str],
         stdin: host::Stdin,
@@ -86,12 +98,12 @@ impl Pair {
         self.host.start(host::Start::new(argv(words), stdin)?)
     }
 
-    pub(crate) fn start(&mut self, stdin: host::Stdin) -> ExecId {
+    pub fn start(&mut self, stdin: host::Stdin) -> ExecId {
         self.try_start(&["cmd"], stdin).unwrap()
     }
 
     /// Starts a command and runs the link until it has started.
-    pub(crate) fn running(&mut self, stdin: host::Stdin) -> ExecId {
+    pub fn running(&mut self, stdin: host::Stdin) -> ExecId {
         let id = self.start(stdin);
         self.settle();
         assert!(self.commands.contains_key(&id));
@@ -99,7 +111,7 @@ impl Pair {
     }
 
     /// Pulls one frame from the host into the link.
-    pub(crate) fn host_sends(&mut self) -> bool {
+    pub fn host_sends(&mut self) -> bool {
         match self.host.poll_transmit() {
             Some(frame) => {
                 self.to_guest.extend(frame.head);
@@ -111,7 +123,7 @@ impl Pair {
     }
 
     /// Gives the guest at most `n` bytes of the link, then lets the agent act.
-    pub(crate) fn guest_receives(&mut self, n: usize) -> bool {
+    pub fn guest_receives(&mut self, n: usize) -> bool {
         let n = n.min(self.to_guest.len());
         let bytes: Vec<u8> = self.to_guest.drain(..n).collect();
         self.guest.handle_bytes(&bytes).unwrap();
@@ -175,7 +187,7 @@ impl Pair {
     }
 
     /// The command writes into one of its pipes.
-    pub(crate) fn produce(&mut self, id: ExecId, stream: Stream, bytes: &[u8]) {
+    pub fn produce(&mut self, id: ExecId, stream: Stream, bytes: &[u8]) {
         let Some(command) = self.commands.get_mut(&id) else {
             return;
         };
@@ -186,7 +198,7 @@ impl Pair {
     }
 
     /// The command reads at most `n` bytes of its stdin.
-    pub(crate) fn eat(&mut self, id: ExecId, n: usize) {
+    pub fn eat(&mut self, id: ExecId, n: usize) {
         let Some((a, b)) = self.guest.stdin_pending(id) else {
             return;
         };
@@ -198,7 +210,7 @@ impl Pair {
     }
 
     /// The command ends; what its pipes hold is still delivered.
-    pub(crate) fn exit(&mut self, id: ExecId, status: ExitStatus) {
+    pub fn exit(&mut self, id: ExecId, status: ExitStatus) {
         let Some(command) = self.commands.get_mut(&id) else {
             return;
         };
@@ -214,7 +226,7 @@ impl Pair {
     }
 
     /// Fills one write of the guest; gives the frames in it.
-    pub(crate) fn guest_write(&mut self, size: usize) -> Vec<Vec<u8>> {
+    pub fn guest_write(&mut self, size: usize) -> Vec<Vec<u8>> {
         let mut buf = vec![0; size];
         let mut at = 0;
         let mut frames = Vec::new();
@@ -250,7 +262,7 @@ impl Pair {
     }
 
     /// One write of the guest reaches the host as one chain.
-    pub(crate) fn guest_sends(&mut self) -> bool {
+    pub fn guest_sends(&mut self) -> bool {
         let frames = self.guest_write(FRAME_MAX);
         let mut rest: usize = frames.iter().map(Vec::len).sum();
         for frame in &frames {
@@ -262,7 +274,7 @@ impl Pair {
     }
 
     /// Judges and delivers one frame; gives the verdict.
-    pub(crate) fn host_receives(&mut self, frame: &[u8], rest: usize) -> Verdict {
+    pub fn host_receives(&mut self, frame: &[u8], rest: usize) -> Verdict {
         let head: &[u8; HEADER_LEN] = frame.first_chunk().unwrap();
         let verdict = self.host.judge(head, rest);
         match verdict {
@@ -278,14 +290,14 @@ impl Pair {
         verdict
     }
 
-    pub(crate) fn drain_notices(&mut self) {
+    pub fn drain_notices(&mut self) {
         while let Some(notice) = self.host.poll_notice() {
             self.notices.push(notice);
         }
     }
 
     /// Runs the link until neither end has anything to say.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..100_000 {
             let sent = self.host_sends();
             let received = self.guest_receives(usize::MAX);
@@ -299,7 +311,7 @@ impl Pair {
     }
 
     /// Reads everything that one stream has now.
-    pub(crate) fn read_all(&mut self, id: ExecId, stream: Stream) -> Vec<u8> {
+    pub fn read_all(&mut self, id: ExecId, stream: Stream) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(chunk) = self.host.take_chunk(id, stream) {
             out.extend_from_slice(&chunk);
@@ -307,14 +319,14 @@ impl Pair {
         out
     }
 
-    pub(crate) fn view(&self, id: ExecId) -> host::ExecView {
+    pub fn view(&self, id: ExecId) -> host::ExecView {
         let view = self.host.inspect();
         view.executions.into_iter().find(|e| e.id == id).unwrap()
     }
 }
 
 /// A frame as a hostile guest would write it.
-pub(crate) fn raw(kind: u8, exec: u64, payload: &[u8]) -> Vec<u8> {
+pub fn raw(kind: u8, exec: u64, payload: &[u8]) -> Vec<u8> {
     let header = crate::Header {
         len: u32::try_from(payload.len()).unwrap(),
         kind,
@@ -327,13 +339,13 @@ pub(crate) fn raw(kind: u8, exec: u64, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-pub(crate) fn exit_code(code: i32) -> ExitStatus {
+pub fn exit_code(code: i32) -> ExitStatus {
     ExitStatus {
         code: Some(code),
         ..ExitStatus::default()
     }
 }
 
-pub(crate) fn bytes(n: usize) -> Bytes {
+pub fn bytes(n: usize) -> Bytes {
     Bytes::from((0..n).map(|i| (i % 251) as u8).collect::<Vec<_>>())
 }

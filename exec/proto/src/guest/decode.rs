@@ -203,6 +203,7 @@ impl Conn {
         exec.stdin_credit
             .charge(left as u64)
             .map_err(|_| PeerFault("stdin beyond input_limit"))?;
+        self.schedule_ack(id);
         Ok(Sink::Stdin(id))
     }
 

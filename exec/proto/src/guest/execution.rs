@@ -46,7 +46,7 @@ impl Exec {
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             stdin: VecDeque::new(),
-            stdin_credit: Receiver::new(limits.input_limit),
+            stdin_credit: Receiver::new(limits.input_limit, 1),
             stdin_eof: false,
             stdin_done: false,
             window: Sender::new(limits.output_limit),

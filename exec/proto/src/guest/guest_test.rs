@@ -53,7 +53,14 @@ fn start(conn: &mut Conn) {
 #[test]
 fn each_rule_that_a_host_breaks_ends_the_connection() {
     let too_big = vec![0; 16_385];
-    let cases: [(&str, Vec<u8>, &str); 9] = [
+    let mut reserved = raw(0x11, 1, b"x");
+    reserved[7] = 1;
+    let end = raw(0x12, 1, b"");
+    let after_end = [end.clone(), raw(0x11, 1, b"x")].concat();
+    let cases: [(&str, Vec<u8>, &str); 12] = [
+        ("reserved bytes", reserved, "reserved"),
+        ("stdin after its end", after_end, "after its end"),
+        ("end again", end.repeat(2), "second end"),
         (
             "stdin chunk",
             raw(0x11, 1, &too_big),
@@ -188,4 +195,172 @@ fn pending_stdin_holds_its_allowance_and_not_more_and_nothing_when_it_was_taken(
     assert_eq!(conn.execs[&id].stdin.capacity(), 65_536);
     conn.stdin_written(id, 65_536);
     assert!(conn.execs[&id].stdin.capacity() <= STDIN_RING_KEPT);
+}
+
+#[test]
+fn a_bootstrap_that_cannot_work_is_refused() {
+    let good = Bootstrap {
+        generation: crate::GENERATION,
+        connection: 1,
+        limits: crate::Limits::default(),
+        hostname: None,
+        env: vec![],
+        cwd: None,
+    };
+    let newer = Bootstrap {
+        generation: crate::GENERATION + 1,
+        ..good.clone()
+    };
+    let unlimited = Bootstrap {
+        limits: crate::Limits {
+            output_limit: 0,
+            ..good.limits
+        },
+        ..good.clone()
+    };
+    let cases = [
+        (encode(&newer), "generation"),
+        (encode(&unlimited), "limits"),
+        (vec![0xff], "decoded"),
+    ];
+    for (body, rule) in cases {
+        let fault = Conn::new().handle_bytes(&raw(0x01, 0, &body)).unwrap_err();
+        assert!(fault.0.contains(rule), "{fault}");
+    }
+    assert!(
+        Conn::new()
+            .handle_bytes(&raw(0x01, 0, &encode(&good)))
+            .is_ok()
+    );
+}
+
+#[test]
+fn requests_that_break_the_rules_of_their_parts_end_the_connection() {
+    let part = |id, len| raw(0x10, id, &vec![0; len]);
+    let cases: [(&str, Vec<Vec<u8>>, &str); 4] = [
+        ("part", vec![part(1, crate::REQUEST_PART + 1)], "16 KiB"),
+        (
+            "two at once",
+            vec![part(1, 9), part(2, 9)],
+            "second request",
+        ),
+        (
+            "whole",
+            vec![part(1, crate::REQUEST_PART); crate::REQUEST_MAX / crate::REQUEST_PART + 1],
+            "1 MiB",
+        ),
+        (
+            "nonsense",
+            vec![{
+                let mut last = part(1, 9);
+                last[5] = crate::frame::LAST;
+                last
+            }],
+            "decoded",
+        ),
+    ];
+    for (name, frames, rule) in cases {
+        let mut conn = greeted();
+        let (last, before) = frames.split_last().unwrap();
+        for frame in before {
+            conn.handle_bytes(frame).unwrap();
+        }
+        let fault = conn.handle_bytes(last).unwrap_err();
+        assert!(fault.0.contains(rule), "{name}: {fault}");
+    }
+}
+
+#[test]
+fn a_repeated_output_ack_grants_nothing_and_one_that_goes_back_ends_the_connection() {
+    let mut conn = running();
+    let id = ExecId::new(1).unwrap();
+    conn.stream_ready(id, Stream::Stdout, true);
+    let mut buf = vec![0; crate::FRAME_MAX];
+    assert!(matches!(
+        conn.poll_transmit(&mut buf),
+        Transmit::Read { .. }
+    ));
+    assert_eq!(conn.output_read(id, Stream::Stdout, 100, &mut buf), 116);
+    let room = |conn: &Conn| conn.execs[&id].window.available();
+    let ack = |total: u64| raw(0x15, 1, &total.to_le_bytes());
+    conn.handle_bytes(&ack(300)).unwrap();
+    let granted = room(&conn);
+    conn.handle_bytes(&ack(300)).unwrap();
+    assert_eq!(room(&conn), granted);
+    let fault = conn.handle_bytes(&ack(299)).unwrap_err();
+    assert!(fault.0.contains("goes back"), "{fault}");
+}
+
+#[test]
+fn stdin_taken_in_pieces_is_acknowledged_once_and_never_said_twice() {
+    let mut conn = running();
+    let id = ExecId::new(1).unwrap();
+    // Half the window, so that the host may be short of credit.
+    for _ in 0..2 {
+        conn.handle_bytes(&raw(0x11, 1, &vec![7; 16_384])).unwrap();
+    }
+    let mut buf = vec![0; crate::FRAME_MAX];
+    assert_eq!(
+        conn.poll_transmit(&mut buf),
+        Transmit::Idle,
+        "receiving gives no capacity back"
+    );
+    for n in [1, 1, 2] {
+        conn.stdin_written(id, n);
+    }
+    let Transmit::Frame(n) = conn.poll_transmit(&mut buf) else {
+        panic!()
+    };
+    assert_eq!(buf[..n], raw(0x93, 1, &4u64.to_le_bytes()));
+    assert_eq!(conn.poll_transmit(&mut buf), Transmit::Idle);
+}
+
+#[test]
+fn stdin_in_frames_of_one_byte_costs_a_byte_each() {
+    let mut conn = running();
+    let id = ExecId::new(1).unwrap();
+    for _ in 0..5000 {
+        conn.handle_bytes(&raw(0x11, 1, b"x")).unwrap();
+        while conn.poll_event().is_some() {}
+    }
+    assert_eq!(conn.execs[&id].stdin.len(), 5000);
+    assert_eq!(conn.execs[&id].stdin.capacity(), 5000);
+}
+
+#[test]
+fn more_pings_than_the_agent_slot_holds_end_the_connection() {
+    let mut conn = greeted();
+    let ping = raw(0x02, 0, &7u64.to_le_bytes());
+    let mut taken = 0;
+    let fault = loop {
+        match conn.handle_bytes(&ping) {
+            Ok(()) => taken += 1,
+            Err(fault) => break fault,
+        }
+    };
+    // Ready has not left either, and has its own place.
+    assert_eq!(taken, crate::CONTROL_QUEUE);
+    assert!(fault.0.contains("agent slot"), "{fault}");
+}
+
+#[test]
+fn an_unknown_optional_frame_is_skipped_whatever_it_holds() {
+    let mut conn = running();
+    let mut news = raw(0x7f, 1, &[0xff; 1000]);
+    news[5] = crate::frame::OPTIONAL;
+    conn.handle_bytes(&news).unwrap();
+    while conn.poll_event().is_some() {}
+    conn.handle_bytes(&raw(0x11, 1, b"x")).unwrap();
+    assert_eq!(
+        conn.poll_event(),
+        Some(Event::StdinData(ExecId::new(1).unwrap()))
+    );
+}
+
+#[test]
+fn frames_before_the_agent_was_ready_end_the_connection() {
+    for frame in [request(1), raw(0x02, 0, &[0; 8]), raw(0x11, 1, b"x")] {
+        let fault = Conn::new().handle_bytes(&frame).unwrap_err();
+        assert!(fault.0.contains("before the agent was ready"), "{fault}");
+    }
 }

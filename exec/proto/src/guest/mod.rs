@@ -268,10 +268,17 @@ impl Conn {
             if exec.stdin.is_empty() && exec.stdin.capacity() > STDIN_RING_KEPT {
                 exec.stdin = VecDeque::new();
             }
-            if exec.stdin_credit.due() && !exec.in_acks {
-                exec.in_acks = true;
-                self.schedule.push_ack(id);
-            }
+        }
+        self.schedule_ack(id);
+    }
+
+    fn schedule_ack(&mut self, id: ExecId) {
+        if let Some(exec) = self.execs.get_mut(&id)
+            && exec.stdin_credit.due()
+            && !exec.in_acks
+        {
+            exec.in_acks = true;
+            self.schedule.push_ack(id);
         }
     }
 

@@ -165,7 +165,7 @@ impl Conn {
         let id = self.ids.next().map_err(|_| {
             StartError::Closed(String::from("all execution ids of this VM are used"))
         })?;
-        let mut exec = Exec::new(&self.config.limits, start.request);
+        let mut exec = Exec::new(&self.config.limits, start.request, self.relayed);
         match start.stdin {
             Stdin::Null => {}
             Stdin::Pipe => exec.input.state = InputState::Open,
@@ -296,11 +296,12 @@ impl Conn {
     }
 
     /// Asks the guest to end: SIGTERM to everything, SIGKILL after `grace_ms` milliseconds,
-    /// sync, then power-off or reboot. Goes before everything else; the last call wins.
+    /// sync, then power-off or reboot. Goes before everything else; the last call wins. Without a
+    /// connection it waits for one, and since a connection may end before the guest has read it,
+    /// every later one begins with it too.
     pub fn power_off(&mut self, reboot: bool, grace_ms: u32) {
-        if matches!(self.state, State::Greeting | State::Ready) {
-            self.power_off = Some((reboot, grace_ms));
-        }
+        self.power_off = Some((reboot, grace_ms));
+        self.power_off_due = true;
     }
 
     /// Throws away a stream's output, what is held and what will come, and gives the credit

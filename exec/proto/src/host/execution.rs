@@ -141,7 +141,8 @@ pub(super) struct Exec {
 }
 
 impl Exec {
-    pub(super) fn new(limits: &Limits, request: Bytes) -> Self {
+    /// `telling_all`: the guest must hear of every release.
+    pub(super) fn new(limits: &Limits, request: Bytes, telling_all: bool) -> Self {
         Self {
             phase: Phase::Requesting {
                 rest: request,
@@ -153,7 +154,11 @@ impl Exec {
                 pending: Bytes::new(),
                 state: InputState::Closed,
             },
-            window: Receiver::new(limits.output_limit),
+            window: if telling_all {
+                Receiver::telling_all(limits.output_limit)
+            } else {
+                Receiver::new(limits.output_limit, CHUNK_CHARGE.saturating_add(1))
+            },
             stdout: Output::new(),
             stderr: Output::new(),
             forwarded: 0,

@@ -148,7 +148,10 @@ pub struct Conn {
     active: u32,
     schedule: Scheduler<Control>,
     bootstrap_due: bool,
+    /// What was asked of the guest's end, for this connection and those that follow.
     power_off: Option<(bool, u32)>,
+    /// It has not left on this connection.
+    power_off_due: bool,
     /// Executions whose request has not left whole, in call order. Only the first is in the
     /// round-robin: the guest assembles one request at a time and sees ids in rising order.
     requests: VecDeque<ExecId>,
@@ -181,6 +184,7 @@ impl Conn {
             schedule: Scheduler::new(),
             bootstrap_due: false,
             power_off: None,
+            power_off_due: false,
             requests: VecDeque::new(),
             incoming: None,
             pings: 0,
@@ -220,6 +224,7 @@ impl Conn {
         self.state = State::Greeting;
         self.connection = self.connection.saturating_add(1);
         self.bootstrap_due = true;
+        self.power_off_due = self.power_off.is_some();
     }
 
     /// The channel is gone: every execution that has not ended is lost, with `reason`.
@@ -230,7 +235,6 @@ impl Conn {
         self.state = State::Closed(String::from(reason));
         self.schedule.clear();
         self.bootstrap_due = false;
-        self.power_off = None;
         self.requests.clear();
         self.incoming = None;
         self.pings = 0;

@@ -134,6 +134,8 @@ impl Conn {
         };
         match verdict {
             Ok(()) => {
+                // More under way can make an earlier release worth saying.
+                self.schedule_ack(id);
                 self.incoming = Some(Incoming {
                     kind,
                     exec: Some(id),

@@ -18,8 +18,8 @@ impl Conn {
     pub fn wants_transmit(&self) -> bool {
         match self.state {
             State::Waiting | State::Closed(_) => false,
-            State::Greeting => self.bootstrap_due || self.power_off.is_some(),
-            State::Ready => self.power_off.is_some() || !self.schedule.is_idle(),
+            State::Greeting => self.bootstrap_due || self.power_off_due,
+            State::Ready => self.power_off_due || !self.schedule.is_idle(),
         }
     }
 
@@ -33,7 +33,9 @@ impl Conn {
             }
             State::Greeting | State::Ready => {}
         }
-        if let Some((reboot, grace_ms)) = self.power_off.take() {
+        if mem::take(&mut self.power_off_due)
+            && let Some((reboot, grace_ms)) = self.power_off
+        {
             let mut body = Vec::from([u8::from(reboot)]);
             body.extend_from_slice(&grace_ms.to_le_bytes());
             return Some(frame(ToGuest::PowerOff, None, body));

@@ -1,6 +1,7 @@
 //! Signals, kills and pings.
 
 use super::*;
+use crate::frame::ToGuest;
 use crate::pair::{Pair, bytes, exit_code, raw};
 
 #[test]
@@ -65,4 +66,64 @@ fn unanswered_pings_are_bounded_and_an_unasked_pong_is_refused() {
     let head = pong.first_chunk().unwrap();
     assert_eq!(pair.host.judge(head, 8), Verdict::Accept(8));
     assert!(pair.host.deliver(pong[HEADER_LEN..].to_vec()).is_err());
+}
+
+#[test]
+fn between_a_signal_and_its_departure_at_most_one_data_frame_leaves() {
+    // At each moment of a channel that is busy with stdin of three executions.
+    for warm_up in 0..10 {
+        let mut pair = pair();
+        let ids = [(); 3].map(|()| pair.running(Stdin::Pipe));
+        for id in ids {
+            pair.host.write_stdin(id, bytes(65_536)).unwrap();
+        }
+        for _ in 0..warm_up {
+            assert!(pair.host_sends());
+        }
+        pair.host.signal(ids[0], 15).unwrap();
+        let mut data = 0;
+        loop {
+            let frame = pair.host.poll_transmit().unwrap();
+            match ToGuest::from_wire(frame.head[4]) {
+                Some(ToGuest::Signal) => break,
+                Some(ToGuest::Stdin) => data += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(data <= 1, "{data} data frames went first");
+    }
+}
+
+/// The kinds of the frames that leave now.
+fn departing(pair: &mut Pair) -> Vec<Option<ToGuest>> {
+    let frames = core::iter::from_fn(|| pair.host.poll_transmit());
+    frames
+        .map(|frame| ToGuest::from_wire(frame.head[4]))
+        .collect()
+}
+
+#[test]
+fn a_power_off_asked_for_without_a_connection_follows_the_bootstrap_of_the_next() {
+    let mut pair = Pair::closed(Limits::default());
+    pair.host.power_off(false, 1000);
+    assert!(!pair.host.wants_transmit());
+    pair.host.handle_opened();
+    let whole = [Some(ToGuest::Bootstrap), Some(ToGuest::PowerOff)];
+    assert_eq!(departing(&mut pair), whole);
+    // Whether the guest has read it is not known.
+    pair.host.handle_closed("the guest closed its agent port");
+    pair.host.handle_opened();
+    assert_eq!(departing(&mut pair), whole);
+    assert!(!pair.host.wants_transmit(), "once per connection");
+}
+
+#[test]
+fn a_signal_does_not_overtake_the_request() {
+    let mut pair = pair();
+    let id = pair.start(Stdin::Null);
+    assert_eq!(pair.host.signal(id, 15), Err(ControlError::NotStarted));
+    pair.host_sends();
+    pair.host.signal(id, 15).unwrap();
+    pair.settle();
+    assert_eq!(pair.commands[&id].signals, [15]);
 }

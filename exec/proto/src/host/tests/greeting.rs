@@ -81,3 +81,55 @@ fn an_environment_that_fits_no_frame_is_refused_by_size() {
     let error = config.validate().unwrap_err();
     assert!(matches!(error, ConfigError::TooLarge { size, limit: 32_752 } if size > 40_000));
 }
+
+#[test]
+fn a_ready_of_another_generation_or_connection_is_refused() {
+    let good = Ready {
+        generation: crate::GENERATION,
+        connection: 1,
+        exec_limits: Some(Limits::default()),
+        ..Ready::default()
+    };
+    let newer = Ready {
+        generation: crate::GENERATION + 1,
+        ..good.clone()
+    };
+    let stale = Ready {
+        connection: 2,
+        ..good
+    };
+    for (ready, rule) in [(newer, "generation"), (stale, "another connection")] {
+        let why = greet(&encode(&ready)).unwrap_err();
+        assert!(why.contains(rule), "{why}");
+    }
+}
+
+#[test]
+fn a_ready_with_a_field_that_only_a_newer_agent_knows_is_taken() {
+    let ready = Ready {
+        generation: crate::GENERATION,
+        connection: 1,
+        exec_limits: Some(Limits::default()),
+        ..Ready::default()
+    };
+    let mut body = encode(&ready);
+    // A short map of CBOR has its number of entries in its first byte.
+    assert_eq!(body[0] & 0xe0, 0xa0);
+    body[0] += 1;
+    body.extend([0x18, 99, 0x01]);
+    greet(&body).unwrap();
+}
+
+/// A fresh host takes this body of a Ready.
+fn greet(body: &[u8]) -> Result<(), &'static str> {
+    let mut pair = Pair::closed(Limits::default());
+    pair.host.handle_opened();
+    pair.host.poll_transmit().unwrap();
+    let frame = raw(FromGuest::Ready.to_wire(), 0, body);
+    let head = frame.first_chunk().unwrap();
+    assert_eq!(
+        pair.host.judge(head, body.len()),
+        Verdict::Accept(body.len())
+    );
+    pair.host.deliver(body.to_vec())
+}

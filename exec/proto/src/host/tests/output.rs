@@ -81,7 +81,12 @@ fn a_partial_read_releases_its_bytes_and_the_last_one_the_charge() {
 
 #[test]
 fn consumption_coalesces_into_one_ack_and_is_never_said_twice() {
-    let mut pair = pair();
+    let limits = Limits {
+        output_chunk_size: 1000,
+        output_limit: 10 * 257,
+        ..Limits::default()
+    };
+    let mut pair = Pair::new(limits);
     let id = pair.running(Stdin::Null);
     for _ in 0..10 {
         pair.produce(id, Stream::Stdout, b"x");
@@ -94,6 +99,23 @@ fn consumption_coalesces_into_one_ack_and_is_never_said_twice() {
     assert_eq!(frame.head[4], crate::frame::ToGuest::OutputAck.to_wire());
     assert_eq!(frame.body[..], (10u64 * 257).to_le_bytes());
     assert!(pair.host.poll_transmit().is_none());
+}
+
+#[test]
+fn a_reader_that_keeps_up_costs_the_guest_two_acks_a_window() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    let chunk = raw(0x91, id.get(), &[0; 16_384]);
+    let mut acks = 0;
+    for _ in 0..640 {
+        assert_eq!(pair.host_receives(&chunk, 16_384), Verdict::Accept(16_384));
+        pair.host.take_chunk(id, Stream::Stdout).unwrap();
+        while pair.host.poll_transmit().is_some() {
+            acks += 1;
+        }
+    }
+    // 640 chunks are a little over ten windows.
+    assert_eq!(acks, 20);
 }
 
 #[test]

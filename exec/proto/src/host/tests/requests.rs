@@ -132,3 +132,16 @@ fn requests_reach_the_guest_in_the_order_of_their_ids() {
     pair.settle();
     assert!(ids.iter().all(|id| pair.commands.contains_key(id)));
 }
+
+#[test]
+fn many_small_words_count_with_what_encodes_them() {
+    let mut pair = pair();
+    let words = alloc::vec!["w"; REQUEST_MAX / 2 + 1];
+    let error = pair.try_start(&words, Stdin::Null).unwrap_err();
+    let StartError::TooLarge { size, limit } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(limit, REQUEST_MAX);
+    assert!(size > REQUEST_MAX, "{size}");
+    assert_eq!(pair.host.active(), 0);
+}

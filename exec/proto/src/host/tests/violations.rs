@@ -107,7 +107,11 @@ fn data_before_started_and_after_the_end_is_a_violation_of_that_execution() {
 
 #[test]
 fn broken_framing_closes_the_connection() {
-    let frames: [(&str, Vec<u8>, usize); 6] = [
+    let mut reserved = raw(0x91, 1, b"x");
+    reserved[6] = 1;
+    let frames: [(&str, Vec<u8>, usize); 8] = [
+        ("reserved bytes", reserved, 1),
+        ("a pong of an execution", raw(0x82, 1, &[0; 8]), 8),
         ("crosses the chain", raw(0x91, 1, b"abc"), 2),
         (
             "over the ceiling",
@@ -244,4 +248,69 @@ fn a_frame_for_a_request_that_was_not_sent_ends_that_execution_alone() {
     );
     assert!(!pair.commands.contains_key(&waiting) && pair.commands.contains_key(&next));
     assert_eq!(pair.host.active(), 1);
+}
+
+#[test]
+fn a_second_stdin_error_ends_the_execution() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Pipe);
+    let error = crate::StdinError {
+        errno: 32,
+        name: "EPIPE".into(),
+        message: "broken pipe".into(),
+    };
+    let frame = raw(FromGuest::StdinError.to_wire(), id.get(), &encode(&error));
+    pair.host_receives(&frame, frame.len() - HEADER_LEN);
+    assert!(pair.host.terminal(id).is_none(), "the first one is no end");
+    pair.host_receives(&frame, frame.len() - HEADER_LEN);
+    assert!(failed_with_protocol(&pair, id));
+}
+
+#[test]
+fn whatever_comes_after_the_end_is_counted_and_changes_nothing() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    pair.exit(id, exit_code(3));
+    pair.settle();
+    let late = [
+        raw(FromGuest::Started.to_wire(), id.get(), &[0; 4]),
+        raw(FromGuest::Stdout.to_wire(), id.get(), b"late"),
+        raw(
+            FromGuest::Exited.to_wire(),
+            id.get(),
+            &encode(&exit_code(4)),
+        ),
+        raw(FromGuest::Failed.to_wire(), id.get(), b""),
+    ];
+    for (n, frame) in (1..).zip(&late) {
+        let len = frame.len() - HEADER_LEN;
+        assert_eq!(pair.host_receives(frame, len), Verdict::Discard(len));
+        assert_eq!(pair.host.inspect().faults, n);
+    }
+    assert_eq!(
+        pair.host.terminal(id),
+        Some(&Terminal::Exited(exit_code(3)))
+    );
+    assert_eq!((pair.view(id).output_held, pair.host.active()), (0, 0));
+}
+
+#[test]
+fn texts_of_events_are_cut_at_four_kibibytes_and_between_characters() {
+    let mut pair = pair();
+    let id = pair.start(Stdin::Null);
+    pair.host_sends();
+    let failure = crate::Failure {
+        kind: FailureKind::NotFound,
+        errno: Some(2),
+        stage: "execve".into(),
+        // Three bytes each: the limit falls inside one.
+        message: "\u{20ac}".repeat(1400),
+    };
+    let frame = raw(FromGuest::Failed.to_wire(), id.get(), &encode(&failure));
+    pair.host_receives(&frame, frame.len() - HEADER_LEN);
+    let Some(Terminal::Failed(told)) = pair.host.terminal(id) else {
+        panic!()
+    };
+    assert_eq!(told.kind, FailureKind::NotFound);
+    assert_eq!(told.message, "\u{20ac}".repeat(crate::TEXT_MAX / 3));
 }
