@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use forebay_exec_proto::guest::Conn;
 use forebay_exec_proto::{ExecId, Stream};
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use crate::boot::Clock;
 use crate::cgroup::Parent;
@@ -149,11 +150,16 @@ impl Agent {
         loop {
             let limit = self.wait_limit();
             events.clear();
-            epoll::wait(
+            match epoll::wait(
                 &self.epoll,
                 rustix::buffer::spare_capacity(&mut events),
                 limit.as_ref(),
-            )?;
+            ) {
+                // Nothing is handled by signal handlers here; a tracer that attaches or a stop
+                // interrupts the wait all the same.
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
             for event in &events {
                 // Copied out: the record is packed.
                 let (data, flags) = (event.data, event.flags);
@@ -165,6 +171,10 @@ impl Agent {
                 self.collect_orphans();
             }
             self.exchange();
+            // After the exits have left: nobody waits for this.
+            if let Some(parent) = &mut self.config.parent {
+                parent.tidy();
+            }
             if self.link.is_none() {
                 if self.config.reopen.is_none() {
                     return Ok(End::Disconnected);
@@ -195,7 +205,8 @@ impl Agent {
             transmit,
             orphans,
         } = self.unfinished;
-        if receive || transmit || orphans {
+        let untidy = self.config.parent.as_ref().is_some_and(Parent::is_untidy);
+        if receive || transmit || orphans || untidy {
             return Some(Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
@@ -225,7 +236,7 @@ impl Agent {
             Token::Signals => self.take_signals(),
             Token::Leaves => {
                 if let Some(parent) = &mut self.config.parent {
-                    parent.handle_empty();
+                    parent.take_changes();
                 }
             }
             Token::Status(id) => self.check_start(id),
@@ -302,7 +313,7 @@ impl Agent {
         fd: BorrowedFd<'_>,
         token: Token,
         flags: epoll::EventFlags,
-    ) -> Result<(), rustix::io::Errno> {
+    ) -> Result<(), Errno> {
         epoll::add(
             &self.epoll,
             fd,
@@ -317,7 +328,7 @@ impl Agent {
         fd: BorrowedFd<'_>,
         token: Token,
         flags: epoll::EventFlags,
-    ) -> Result<(), rustix::io::Errno> {
+    ) -> Result<(), Errno> {
         epoll::modify(
             &self.epoll,
             fd,

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use forebay_exec_proto::host::{Event, Terminal};
 use forebay_exec_proto::{FailureKind, Limits};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::cgroup::place::Place;
 use crate::power::End;
 use host::{Host, Output};
 
@@ -24,7 +25,12 @@ fn pidfd(pid: u32) -> rustix::fd::OwnedFd {
 }
 
 fn wait_for_end(pidfd: &rustix::fd::OwnedFd) {
-    poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None).unwrap();
+    let ceiling = Timespec {
+        tv_sec: 60,
+        tv_nsec: 0,
+    };
+    let ended = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&ceiling)).unwrap();
+    assert_eq!(ended, 1, "the process still lives");
 }
 
 /// A pattern that shows lost, doubled and moved bytes.
@@ -326,6 +332,39 @@ fn losing_the_host_kills_what_it_had_started() {
     let command = pidfd(String::from_utf8_lossy(&pid).trim().parse().unwrap());
     assert_eq!(host.hang_up(), End::Disconnected);
     wait_for_end(&command);
+}
+
+// The execution that started the job is over, and its leaf was given back.
+#[test]
+fn losing_the_host_kills_the_background_jobs_of_ended_executions() {
+    let Some((_place, parent)) = Place::find("background") else {
+        return;
+    };
+    let mut host = Host::start_in(parent);
+    let output = host.shell("sleep 1000 >/dev/null 2>&1 & echo $!");
+    let job = pidfd(
+        String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .parse()
+            .unwrap(),
+    );
+    // A later command's end shows that the job's leaf was dealt with.
+    assert_eq!(host.shell("exit 0").code, Some(0));
+    assert_eq!(host.hang_up(), End::Disconnected);
+    wait_for_end(&job);
+}
+
+// A tracer that attaches to PID 1 interrupts its wait, and so does a job control stop.
+#[test]
+fn an_interrupted_wait_is_no_end_of_the_loop() {
+    let mut host = Host::start(Limits::default());
+    for n in 0..50 {
+        let id = host.exec_with_open_stdin(&["cat"]);
+        host.interrupt();
+        host.close_stdin(id);
+        assert_eq!(host.collect(id).code, Some(0), "round {n}");
+        host.interrupt();
+    }
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! Control groups: one leaf per execution under one parent.
 //!
 //! The parent's limits leave memory and process numbers for the agent, which stays in the root
-//! group. There it has half of each contended CPU, however many processes the executions have. A leaf holds everything that an execution started, whatever sessions and groups those
-//! processes made, so that killing it misses none. A leaf whose leader has gone may still hold
-//! descendants, which live on; the leaf is removed when the kernel reports it empty. So there are
-//! never more leaves than processes, and the parent bounds those.
+//! group. There it has half of each contended CPU, however many processes the executions have.
+//!
+//! A leaf holds everything that an execution started, whatever sessions and groups those processes
+//! made, so that killing it misses none. A leaf whose leader has gone may still hold descendants,
+//! which live on with whatever groups they made in it; the leaf is removed when the kernel reports
+//! it empty. So there are never more leaves than processes, and the parent bounds those.
 //!
 //! Leaves have no controllers of their own: making one is a part of each start, and nothing reads
 //! per-execution figures.
 
-use std::collections::BTreeMap;
+mod removal;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,9 +22,11 @@ use std::path::{Path, PathBuf};
 
 use forebay_exec_proto::ExecId;
 use rustix::fs::{AtFlags, Mode, OFlags, inotify, mkdirat, openat, unlinkat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::console::{say, trace};
+
+use removal::{Progress, Removal};
 
 /// Where the hierarchy is mounted.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -31,8 +37,11 @@ const MIB: u64 = 1 << 20;
 /// executions running.
 const RESERVE_MIN: u64 = 8 * MIB;
 
-/// Groups below a leaf, made by its own processes, that are removed with it in one attempt.
-const NESTED_MAX: usize = 1024;
+/// System calls per turn for groups that commands made in their leaves.
+const STEPS_PER_TURN: usize = 128;
+
+/// Bytes of changes taken per turn, 16 for each.
+const CHANGES: usize = 1024;
 
 /// The parent of all leaves, and the leaves that outlive their execution.
 pub(crate) struct Parent {
@@ -40,10 +49,15 @@ pub(crate) struct Parent {
     dir: OwnedFd,
     /// Reports changes of `cgroup.events` of the leaves below.
     watch: OwnedFd,
+    /// Leaves that were given back and not looked at yet.
+    released: Vec<String>,
     /// Leaves that still hold processes, by watch.
     leftover: BTreeMap<i32, String>,
-    /// Leaves for which the kernel had no watch; tried again whenever a leaf is released.
-    unwatched: Vec<String>,
+    /// Leaves without processes that hold groups.
+    removals: VecDeque<Removal>,
+    /// Leaves that can be neither removed nor watched; one is tried again with each that is
+    /// released.
+    stuck: VecDeque<String>,
 }
 
 /// One execution's group.
@@ -89,8 +103,10 @@ impl Parent {
             path,
             dir,
             watch,
+            released: Vec::new(),
             leftover: BTreeMap::new(),
-            unwatched: Vec::new(),
+            removals: VecDeque::new(),
+            stuck: VecDeque::new(),
         })
     }
 
@@ -129,80 +145,135 @@ impl Parent {
         }
     }
 
-    /// Gives a leaf back: removed now if it is empty, else when it becomes so.
+    /// Kills every process in every leaf, those of ended executions included.
+    pub(crate) fn kill(&self) -> Result<(), Errno> {
+        kill(self.dir.as_fd())
+    }
+
+    /// Gives a leaf back: [`tidy`](Self::tidy) removes it if it is empty, else when it becomes so.
     pub(crate) fn release(&mut self, leaf: Leaf) {
-        self.remove_or_watch(leaf.name);
-        if let Some(name) = self.unwatched.pop() {
-            self.remove_or_watch(name);
-        }
+        self.released.push(leaf.name);
+        self.released.extend(self.stuck.pop_front());
     }
 
-    fn remove_or_watch(&mut self, name: String) {
-        if self.remove(&name) {
-            return;
-        }
-        let events = self.path.join(&name).join("cgroup.events");
-        match inotify::add_watch(&self.watch, &events, inotify::WatchFlags::MODIFY) {
-            // It may have become empty before the watch was set.
-            Ok(watch) if !self.remove(&name) => {
-                trace!("group {name} outlives its execution");
-                self.leftover.insert(watch, name);
-            }
-            Ok(_) => {}
-            Err(_) => self.unwatched.push(name),
-        }
-    }
-
-    /// Readable when a leaf may have become empty.
+    /// Readable when a leaf may have become empty: then call [`take_changes`](Self::take_changes).
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Removes the leaves that have become empty.
-    pub(crate) fn handle_empty(&mut self) {
-        let mut room = [MaybeUninit::<u8>::uninit(); 4096];
-        let mut changed = Vec::new();
+    /// Whether [`tidy`](Self::tidy) has something to do.
+    pub(crate) fn is_untidy(&self) -> bool {
+        !self.released.is_empty() || !self.removals.is_empty()
+    }
+
+    /// Learns which leaves may have become empty, up to a turn's share.
+    pub(crate) fn take_changes(&mut self) {
+        let mut room = [MaybeUninit::<u8>::uninit(); CHANGES];
         let mut reader = inotify::Reader::new(&self.watch, &mut room);
         while let Ok(event) = reader.next() {
-            changed.push(event.wd());
-        }
-        for watch in changed {
-            if self
-                .leftover
-                .get(&watch)
-                .is_some_and(|name| self.remove(name))
-            {
-                // The kernel drops the watch with the file.
-                self.leftover.remove(&watch);
+            if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
+                // Any of them may have changed.
+                self.released
+                    .extend(std::mem::take(&mut self.leftover).into_values());
+            } else {
+                self.released.extend(self.leftover.remove(&event.wd()));
+            }
+            if reader.is_buffer_empty() {
+                break;
             }
         }
     }
 
-    /// Removes a leaf, and what groups its processes made in it. False while it holds processes.
-    fn remove(&self, name: &str) -> bool {
-        match unlinkat(&self.dir, name, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => true,
-            Err(_) => remove_nested(&self.path.join(name)),
+    /// Removes empty leaves, up to a turn's share beyond one look at each that is new.
+    pub(crate) fn tidy(&mut self) {
+        let mut released = std::mem::take(&mut self.released);
+        for leaf in released.drain(..) {
+            self.remove_or_keep(leaf);
+        }
+        // Nothing was added meanwhile; the list's allocation is kept.
+        self.released = released;
+        let mut steps = STEPS_PER_TURN;
+        while let Some(mut removal) = self.removals.pop_front() {
+            match removal.advance(self.dir.as_fd(), &mut steps) {
+                Progress::Gone => {}
+                Progress::Unfinished => {
+                    self.removals.push_front(removal);
+                    return;
+                }
+                Progress::Stuck => {
+                    let leaf = removal.into_leaf();
+                    if let Err(leaf) = self.watch_if_occupied(leaf) {
+                        trace!("group {leaf} cannot be removed");
+                        self.stuck.push_back(leaf);
+                    }
+                }
+            }
+        }
+    }
+
+    fn remove_or_keep(&mut self, leaf: String) {
+        match unlinkat(&self.dir, &leaf, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            // A process or a group is in it, and the error is the same for both.
+            Err(_) => {
+                if let Err(leaf) = self.watch_if_occupied(leaf) {
+                    self.removals.push_back(Removal::new(leaf));
+                }
+            }
+        }
+    }
+
+    /// Keeps a leaf that holds processes until the kernel reports that it does not. Gives back one
+    /// that holds none.
+    fn watch_if_occupied(&mut self, leaf: String) -> Result<(), String> {
+        if !self.is_occupied(&leaf) {
+            return Err(leaf);
+        }
+        let events = self.path.join(&leaf).join("cgroup.events");
+        match inotify::add_watch(&self.watch, &events, inotify::WatchFlags::MODIFY) {
+            // It may have become empty before the watch was set.
+            Ok(_) if !self.is_occupied(&leaf) => Err(leaf),
+            Ok(watch) => {
+                trace!("group {leaf} outlives its execution");
+                // The kernel drops the watch with the file.
+                self.leftover.insert(watch, leaf);
+                Ok(())
+            }
+            Err(_) => {
+                self.stuck.push_back(leaf);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a process is in a leaf or below it. One of which that cannot be learned counts as
+    /// occupied.
+    fn is_occupied(&self, leaf: &str) -> bool {
+        match fs::read(self.path.join(leaf).join("cgroup.events")) {
+            Ok(events) => events
+                .split(|byte| *byte == b'\n')
+                .all(|line| line != b"populated 0"),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
 
     #[cfg(test)]
     fn leftovers(&self) -> usize {
-        self.leftover.len() + self.unwatched.len()
+        self.released.len() + self.leftover.len() + self.removals.len() + self.stuck.len()
     }
 }
 
 impl Leaf {
     /// Kills every process in the leaf and below.
     pub(crate) fn kill(&self) -> Result<(), Errno> {
-        let file = openat(
-            &self.dir,
-            "cgroup.kill",
-            OFlags::WRONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        rustix::io::write(&file, b"1").map(drop)
+        kill(self.dir.as_fd())
     }
+}
+
+fn kill(group: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = openat(group, "cgroup.kill", flags, Mode::empty())?;
+    retry_on_intr(|| rustix::io::write(&file, b"1")).map(drop)
 }
 
 /// For starting a process in the leaf.
@@ -267,25 +338,9 @@ fn leave_room(processes: u64) -> u64 {
     processes.saturating_sub(reserve).max(processes / 2)
 }
 
-/// Removes an empty group that has groups below it, deepest first.
-fn remove_nested(leaf: &Path) -> bool {
-    let mut groups = vec![leaf.to_owned()];
-    let mut next = 0;
-    while let Some(group) = groups.get(next).cloned() {
-        next += 1;
-        let below = fs::read_dir(&group).into_iter().flatten().flatten();
-        let dirs = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        groups.extend(
-            dirs.map(|entry| entry.path())
-                .take(NESTED_MAX.saturating_sub(groups.len())),
-        );
-    }
-    // The parent of each group stands before it.
-    groups
-        .iter()
-        .rev()
-        .all(|group| fs::remove_dir(group).is_ok())
-}
+#[cfg(test)]
+#[path = "cgroup_test/place.rs"]
+pub(crate) mod place;
 
 #[cfg(test)]
 #[path = "cgroup_test.rs"]

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::retry_on_intr;
 use rustix::process::getpid;
 use rustix::system::{RebootCommand, reboot};
 
@@ -48,7 +49,7 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
         *end = b'\n';
     }
     if let Some(line) = line.get(..=used) {
-        let _ = rustix::io::write(rustix::stdio::stderr(), line);
+        let _ = retry_on_intr(|| rustix::io::write(rustix::stdio::stderr(), line));
     }
 }
 

@@ -25,8 +25,15 @@
 //! | [`power`] | ending the guest in order |
 //! | [`console`], [`cmdline`] | what it says, and its switches |
 //!
-//! Signals to PID 1 end the guest in order: SIGUSR1, SIGUSR2 and the power button's 38 power off,
-//! SIGTERM reboots. These are what busybox's `halt`, `poweroff` and `reboot` send.
+//! Signals to PID 1 end the guest in order, with a grace of 5 s. They are those that busybox's
+//! commands send, so that SIGTERM, which ends other programs, reboots the guest:
+//!
+//! | signal | sent by | the guest |
+//! |---|---|---|
+//! | SIGTERM | `reboot` | reboots |
+//! | SIGUSR1 | `halt` | powers off |
+//! | SIGUSR2 | `poweroff` | powers off |
+//! | 38 | the kernel, for the power button | powers off |
 //!
 //! Switches on the kernel command line: `forebay.trace` logs each step to the console;
 //! `forebay.test_crash` makes PID 1 exit, which panics the kernel, when it receives SIGUSR1 (for

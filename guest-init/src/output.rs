@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, ioctl_fionread, read};
+use rustix::io::{Errno, ioctl_fionread, read, retry_on_intr};
 
 /// What a stream still has to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,13 +103,11 @@ impl Output {
             return Then::Ended(None);
         };
         let mut fds = [PollFd::new(pipe, PollFlags::IN)];
-        let writers = match poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-        ) {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let writers = match retry_on_intr(|| poll(&mut fds, Some(&now))) {
             Ok(_) => !fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP)),
             Err(_) => true,
         };

@@ -2,6 +2,16 @@
 //!
 //! [`Shutdown`] is the order of these steps and has no effects of its own; the loop goes on
 //! serving output and exits while it runs, and does what the steps say.
+//!
+//! | step | takes at most |
+//! |---|---|
+//! | SIGTERM to every process | the grace of the request |
+//! | SIGKILL to those that are left | 2 s |
+//! | last output and exits to the host | 0.2 s |
+//! | sync, then power off or reboot | what the disks take; not bounded here |
+//!
+//! Each step ends as soon as it has nothing left to wait for. A host that kills a guest which does
+//! not obey therefore has to allow the grace, 2.2 s, and time for the guest's disks.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +31,9 @@ pub(crate) enum End {
 /// Grace when the request names none: the power button, or a signal to PID 1.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
-/// After SIGKILL, the wait for processes to be gone. One stuck in the kernel is left behind.
+/// After SIGKILL, the wait for processes to be gone. One stuck in the kernel is left behind. This,
+/// [`DRAIN`] and the writing to disk share the ten seconds by which the host's patience exceeds the
+/// grace.
 const KILLED: Duration = Duration::from_secs(2);
 
 /// The wait for the last output and exits to reach the host, which may have stopped reading.

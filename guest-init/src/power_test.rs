@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{End, Shutdown, Step};
+use super::{DRAIN, End, KILLED, Shutdown, Step};
 
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -60,4 +60,17 @@ fn the_last_output_has_a_bounded_time_to_leave() {
         shutdown.advance(true, false, late),
         Step::Finish(End::PowerOff)
     );
+}
+
+// The budget that the module promises to hosts.
+#[test]
+fn the_slowest_end_takes_the_grace_and_two_seconds_and_a_fifth() {
+    let begun = Instant::now();
+    let mut shutdown = Shutdown::new(End::PowerOff, GRACE, begun);
+    let mut now = begun;
+    while shutdown.advance(false, false, now) != Step::Finish(End::PowerOff) {
+        now = shutdown.deadline();
+    }
+    assert_eq!(now - begun, GRACE + KILLED + DRAIN);
+    assert_eq!(KILLED + DRAIN, Duration::from_millis(2200));
 }

@@ -13,6 +13,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 /// How a process ended.
@@ -40,12 +41,12 @@ pub(crate) fn look() -> Look {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: `info` is writable and large enough for the record that the kernel writes.
-    let done = unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) };
-    if done < 0 {
-        return match io::Error::last_os_error().raw_os_error() {
-            Some(libc::ECHILD) => Look::Alone,
-            _ => Look::Running,
-        };
+    while unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) } < 0 {
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ECHILD) => return Look::Alone,
+            _ => return Look::Running,
+        }
     }
     // SAFETY: it was zeroed, so every field is initialised, and after waitid si_pid is the field
     // that counts: zero if nothing has ended, else the child.
@@ -64,7 +65,8 @@ pub(crate) fn reap_orphan(pid: Pid) {
 }
 
 fn collect(whom: WaitId<'_>) -> Option<Exit> {
-    let status = waitid(whom, WaitIdOptions::EXITED | WaitIdOptions::NOHANG).ok()??;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let status = retry_on_intr(|| waitid(whom.clone(), options)).ok()??;
     Some(exit(&status))
 }
 

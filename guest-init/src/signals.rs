@@ -13,6 +13,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use rustix::io::retry_on_intr;
+
 /// What the kernel sends PID 1 when the host presses the power button
 /// (`CONFIG_ACPI_TINY_POWER_BUTTON_SIGNAL`).
 pub(crate) const POWER_BUTTON: i32 = 38;
@@ -85,7 +87,7 @@ impl SignalFd {
     pub(crate) fn next(&self) -> Option<i32> {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         let mut record = [0u8; SIZE];
-        match rustix::io::read(&self.0, &mut record) {
+        match retry_on_intr(|| rustix::io::read(&self.0, &mut record)) {
             // ssi_signo is the record's first field.
             Ok(SIZE) => {
                 let [a, b, c, d, ..] = record;

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use forebay_exec_proto::{Failure, StdinMode};
 use rustix::fs::{Mode, OFlags, fcntl_setfl};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Resource, Rlimit};
 
@@ -130,7 +130,7 @@ impl Spawner {
 /// Reads how far the start behind a status pipe has come.
 pub(crate) fn progress(status: BorrowedFd<'_>) -> Progress {
     let mut record = [0u8; RECORD];
-    match rustix::io::read(status, &mut record) {
+    match retry_on_intr(|| rustix::io::read(status, &mut record)) {
         Err(Errno::AGAIN) => Progress::Pending,
         Ok(RECORD) => {
             let [stage, found, _, _, a, b, c, d] = record;

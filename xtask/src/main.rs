@@ -9,6 +9,9 @@ mod apt;
 mod arrows;
 mod bench;
 mod demo;
+#[cfg(test)]
+mod flow_contract_test;
+mod fuzz;
 mod image;
 mod lint;
 mod place;
@@ -45,6 +48,8 @@ enum Task {
     Test(test::Options),
     /// Measures, beside QEMU where there is something to compare.
     Bench(bench::Options),
+    /// Attacks the flow contract with the fuzz targets, guided by coverage.
+    Fuzz(fuzz::Options),
     /// Runs a program of this machine, or a busybox command, inside the rig.
     Rig(rig::Options),
     /// Format, clippy and documentation, warnings denied.
@@ -61,6 +66,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::task(&terminal),
         Task::Test(options) => test::task(&options, &terminal),
         Task::Bench(options) => bench::task(&options, &terminal),
+        Task::Fuzz(options) => fuzz::task(&options),
         Task::Rig(options) => rig::task(&options, &terminal),
         Task::Lint => lint::task(),
         Task::Arrows => arrows::task(),

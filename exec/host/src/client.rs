@@ -61,8 +61,9 @@ impl Client {
             .arg(line)
     }
 
-    /// Executions that hold a slot of `max_executions` now, over all clients of the VM. A slot
-    /// is held until the process has exited *and* its output was read or dropped.
+    /// Executions that hold a slot of `max_executions` now, over all clients of the VM; one that
+    /// was [connected](Self::connect) knows only of its own. A slot is held until the process has
+    /// exited *and* its output was read or dropped.
     #[must_use]
     pub fn active(&self) -> u32 {
         self.hub.active()

@@ -264,7 +264,7 @@ impl Hub {
     }
 
     /// Asks the agent to end every process and the guest, `grace_ms` milliseconds after it has
-    /// asked them to terminate. Needs no room in any queue. Without a connection it does nothing.
+    /// asked them to terminate. Needs no room in any queue. Without a connection it waits for one.
     pub fn power_off(&self, reboot: bool, grace_ms: u32) {
         self.step(|inner| inner.conn.power_off(reboot, grace_ms));
     }
@@ -518,3 +518,7 @@ mod wake_tests;
 #[cfg(test)]
 #[path = "hub_lock_test.rs"]
 mod lock_tests;
+
+#[cfg(test)]
+#[path = "hub_property_test.rs"]
+mod property_tests;

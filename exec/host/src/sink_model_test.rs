@@ -128,7 +128,8 @@ proptest! {
         }
         prop_assert!(rest.is_empty(), "bytes out of order");
         let view = &vm.hub.inspect().executions[0];
-        prop_assert_eq!(view.stdin_window, 128, "all credit is back");
+        // The guest says nothing while less than half of the window is unacknowledged.
+        prop_assert!(view.stdin_window > 128 / 2, "the credit is back");
         prop_assert_eq!(view.stdin_sent as usize, received.len());
     }
 }

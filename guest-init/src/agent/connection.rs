@@ -1,8 +1,8 @@
 //! Losing the host and getting it back.
 //!
 //! A connection lives from one opening of the port to its closing. When it is lost, everything
-//! that it had started is killed, and the port is opened again: the host sees the opening and
-//! greets anew.
+//! that it had started is killed, background jobs of ended executions included, and the port is
+//! opened again: the host sees the opening and greets anew.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -48,8 +48,22 @@ impl Agent {
         self.unfinished.transmit = false;
         self.retry_at = None;
         self.reopen_at = Some(Instant::now() + REOPEN);
+        let all_killed = match &self.config.parent {
+            None => false,
+            Some(parent) => match parent.kill() {
+                Ok(()) => true,
+                Err(errno) => {
+                    say(format_args!(
+                        "what ended executions left behind cannot be killed: {errno}"
+                    ));
+                    false
+                }
+            },
+        };
         for execution in self.executions.values_mut() {
-            execution.kill();
+            if !all_killed {
+                execution.kill();
+            }
             execution.abandon_pipes();
         }
         // Those whose leader was collected wait for nothing any more; the others go when it is.

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::thread::JoinHandleExt as _;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agent::{Agent, Config};
 use crate::boot::Clock;
+use crate::cgroup::Parent;
 use crate::power::End;
 
 /// What a command left.
@@ -51,14 +53,23 @@ impl Host {
         })
     }
 
+    /// An agent whose executions have leaves below `parent`.
+    pub(super) fn start_in(parent: Parent) -> Self {
+        Self::connect(HostConfig::default(), Some(parent))
+    }
+
     fn with(config: HostConfig) -> Self {
+        Self::connect(config, None)
+    }
+
+    fn connect(config: HostConfig, parent: Option<Parent>) -> Self {
         config.limits.validate().unwrap();
         let (socket, port) = UnixStream::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
         port.set_nonblocking(true).unwrap();
         let agent = std::thread::spawn(move || {
             let config = Config {
-                parent: None,
+                parent,
                 reopen: None,
                 whole_system: false,
                 test_crash: false,
@@ -94,7 +105,9 @@ impl Host {
         };
         let wait = Timespec::try_from(wait).unwrap();
         poll(&mut [PollFd::new(&self.socket, interest)], Some(&wait)).unwrap();
-        self.receive();
+        let ended = self.agent.as_ref().is_some_and(JoinHandle::is_finished);
+        let heard = self.receive();
+        assert!(heard || !ended, "the agent's loop has ended");
         self.send();
     }
 
@@ -115,9 +128,12 @@ impl Host {
         }
     }
 
-    fn receive(&mut self) {
+    /// Takes what has come. False if it was nothing.
+    fn receive(&mut self) -> bool {
+        let mut heard = false;
         let mut room = [0; 65_536];
         while let Ok(n @ 1..) = self.socket.read(&mut room) {
+            heard = true;
             self.incoming.extend_from_slice(&room[..n]);
         }
         while let Some(head) = self.incoming.first_chunk::<HEADER_LEN>().copied() {
@@ -136,6 +152,7 @@ impl Host {
             self.incoming.drain(..HEADER_LEN + len);
         }
         while self.conn.poll_notice().is_some() {}
+        heard
     }
 
     fn request(argv: &[&str], env: &[(&str, &str)], cwd: Option<&str>) -> Request {
@@ -265,6 +282,18 @@ impl Host {
 
     pub(super) fn send_raw(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).unwrap();
+    }
+
+    /// Interrupts whatever system call the agent's thread is in.
+    #[allow(unsafe_code, reason = "std sends no signals to threads")]
+    pub(super) fn interrupt(&self) {
+        extern "C" fn handler(_: libc::c_int) {}
+        let Some(agent) = &self.agent else { return };
+        // SAFETY: the handler does nothing, and the thread was not joined, so its handle is valid.
+        unsafe {
+            libc::signal(libc::SIGUSR2, handler as *const () as libc::sighandler_t);
+            libc::pthread_kill(agent.as_pthread_t(), libc::SIGUSR2);
+        }
     }
 
     /// Closes the connection and waits for the agent's loop to end.

@@ -27,7 +27,7 @@ use super::bell::Bell;
 use super::error::ConnectError;
 use super::inbox::Inbox;
 use super::preamble::{self, Preamble, Unusable};
-use super::socket::{self, PATH_MAX};
+use super::socket::{self, AttachSocket};
 use super::stream::{self, Received};
 use super::thread;
 use crate::client::Client;
@@ -66,7 +66,7 @@ impl Client {
         if !socket::is_address(path) {
             return Err(ConnectError::Path {
                 path: path.to_owned(),
-                max: PATH_MAX,
+                max: AttachSocket::PATH_MAX,
             });
         }
         let bell = Bell::new().map_err(|e| host("eventfd", &e))?;

@@ -37,6 +37,9 @@ const NAME: &str = "forebay-attach";
 /// Clients accepted in one turn.
 const ACCEPTS: usize = 16;
 
+/// Signals of each client that may go in one turn.
+const SIGNALS: usize = 16;
+
 /// How long no client is accepted after the process had no descriptor for one.
 const ACCEPT_PAUSE: Timespec = Timespec {
     tv_sec: 0,
@@ -207,7 +210,9 @@ impl Turns {
     }
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
-        let busy = self.accepting && !self.accept_paused || self.peers.values().any(Peer::has_work);
+        let busy = self.accepting && !self.accept_paused
+            || self.signals_may_go()
+            || self.peers.values().any(Peer::has_work);
         let limit = if busy {
             Some(&AT_ONCE)
         } else if self.accept_paused {
@@ -321,10 +326,17 @@ impl Turns {
         }
     }
 
+    /// Whether a signal waits and there may be room. While that is waited for there is none.
+    fn signals_may_go(&self) -> bool {
+        self.room.is_none() && self.peers.values().any(Peer::waits_for_room)
+    }
+
     /// Lets signals into the VM's control queue, one of each client in turn.
     fn send_signals(&mut self) {
-        // While somebody waits for room there is none.
-        while self.room.is_none() && self.peers.values().any(Peer::waits_for_room) {
+        for _ in 0..SIGNALS {
+            if !self.signals_may_go() {
+                break;
+            }
             let after = self.peers.range(self.signals_from..);
             let before = self.peers.range(..self.signals_from);
             let order: Vec<u64> = after.chain(before).map(|(number, _)| *number).collect();

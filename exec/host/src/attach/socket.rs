@@ -13,9 +13,6 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::error::AttachError;
 
-/// Longest path of a Unix socket, in bytes: `sun_path` without the NUL behind it.
-pub(super) const PATH_MAX: usize = 107;
-
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 64;
 
@@ -41,6 +38,9 @@ pub struct AttachSocket {
 }
 
 impl AttachSocket {
+    /// Longest path of a Unix socket, in bytes: `sun_path` without the NUL behind it.
+    pub const PATH_MAX: usize = 107;
+
     /// Whether `path` can be a socket's at all.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl AttachSocket {
         } else {
             Err(AttachError::Path {
                 path: path.to_owned(),
-                max: PATH_MAX,
+                max: Self::PATH_MAX,
             })
         }
     }
@@ -131,7 +131,7 @@ impl Drop for AttachSocket {
 /// Whether `path` fits a socket's address.
 pub(super) fn is_address(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
-    (1..=PATH_MAX).contains(&bytes.len()) && !bytes.contains(&0)
+    (1..=AttachSocket::PATH_MAX).contains(&bytes.len()) && !bytes.contains(&0)
 }
 
 /// A stream socket that neither blocks nor is inherited.

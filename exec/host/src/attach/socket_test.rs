@@ -3,6 +3,8 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 use super::*;
 
+const PATH_MAX: usize = AttachSocket::PATH_MAX;
+
 #[test]
 fn only_the_owner_may_connect_whatever_the_umask() {
     // The umask is the process's: other tests make files meanwhile, which is why it is changed

@@ -81,8 +81,10 @@ fn a_request_never_overtakes_the_acknowledgement_that_frees_its_slot() {
         pair.produce(id, Stream::Stdout, b"x");
         pair.exit(id, exit_code(0));
         pair.settle();
-        // Controls shift the round, so that the request meets each of its phases.
-        let _ = pair.host.ping(1);
+        // A round is under way, with its acknowledgements behind it, when both are asked for.
+        pair.host.ping(1).unwrap();
+        pair.host.ping(2).unwrap();
+        assert!(pair.host_sends());
         pair.read_all(id, Stream::Stdout);
         let next = pair.start(Stdin::Null);
         // A request before the acknowledgement would be one beyond max_executions, which ends

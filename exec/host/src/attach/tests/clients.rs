@@ -3,14 +3,17 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 
 use super::{Attached, run, wait_until};
 use crate::attach::CLIENTS_MAX;
-use crate::fake_guest::pattern;
-use crate::{Client, ConnectError, ExecError, ExecEvent, FailureKind, Limits, Signal, Stdin};
+use crate::fake_guest::{FakeVm, pattern};
+use crate::{
+    AttachSocket, Client, ConnectError, ExecError, ExecEvent, FailureKind, Limits, Signal, Stdin,
+};
 
 const NONE: [&str; 0] = [];
 
@@ -256,6 +259,32 @@ fn many_clients_are_served_and_one_too_many_is_told_so() {
         clients.pop();
         wait_until("the client's end", || attached.clients() < CLIENTS_MAX);
         attached.client().await;
+    });
+}
+
+#[test]
+fn whoever_connects_before_the_socket_is_served_waits() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vm.sock");
+        let socket = AttachSocket::bind(&path).unwrap();
+        // More than the backlog holds.
+        let early: Vec<_> = (0..CLIENTS_MAX + 16)
+            .map(|_| {
+                let path = path.clone();
+                tokio::spawn(async move { Client::connect(path).await.map(drop) })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let vm = FakeVm::new();
+        let _loop = vm.spawn_loop();
+        let _server = socket.serve(Arc::clone(&vm.hub)).unwrap();
+        for connect in early {
+            match connect.await.unwrap() {
+                Ok(()) | Err(ConnectError::TooManyClients { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
     });
 }
 

@@ -1,0 +1,361 @@
+//! Random orders of everything that can begin, end or break an execution, through the public
+//! handles: each slot comes back, once, and the count is right at every moment.
+//!
+//! A failing list is shrunk and printed by proptest; to replay a seed, set `PROPTEST_RNG_SEED`.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use forebay_exec_proto::frame::FromGuest;
+use forebay_exec_proto::{ExecId, Header};
+use proptest::prelude::*;
+
+use crate::fake_guest::{ByHand, FakeVm};
+use crate::{ExecControl, ExecError, ExecExit, ExecHandle, ExecReader, Limits, Stdin};
+
+const LIMITS: Limits = Limits {
+    max_executions: 3,
+    input_limit: 100,
+    output_limit: 700,
+    stdin_chunk_size: 40,
+    output_chunk_size: 200,
+};
+
+/// Programs of the scripted guest: those that end, those that do not, one that does not exist,
+/// and some with more output or a longer request than fits at once.
+const PROGRAMS: [&[&str]; 9] = [
+    &["echo", "hello"],
+    &["exit", "3"],
+    &["write", "3000", "500", "0"],
+    &["write", "900", "900"],
+    &["stall"],
+    &["cat"],
+    &["late"],
+    &["deaf"],
+    &["missing"],
+];
+
+#[derive(Debug, Clone)]
+enum Op {
+    /// Asks for this program, with a request this long.
+    Start(usize, usize),
+    /// Polls every start under way.
+    PollStarts,
+    /// Drops a start under way.
+    CancelStart(usize),
+    /// Takes what a handle has next, and lets the future go.
+    Receive(usize),
+    /// Lets go of a handle, or of what is left of one.
+    Drop(usize),
+    /// Lets go of a handle, and keeps a control.
+    KeepControl(usize),
+    /// Takes a handle apart, and keeps one part.
+    KeepPart(usize, usize),
+    Detach(usize),
+    Kill(usize),
+    /// The command does no more than it has done.
+    End(usize),
+    /// The guest breaks a rule of an execution.
+    Violate(usize, usize),
+    /// Some frames pass.
+    Round,
+    /// The guest does not read, or reads again.
+    Hold(bool),
+    /// The connection ends.
+    Close,
+    /// The guest opens its port, whether or not it was open, with nothing running.
+    Open,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let size = prop_oneof![4 => Just(0usize), 1 => 0..40_000usize];
+    let at = 0..8usize;
+    prop_oneof![
+        8 => (0..PROGRAMS.len(), size).prop_map(|(program, size)| Op::Start(program, size)),
+        8 => Just(Op::PollStarts),
+        2 => at.clone().prop_map(Op::CancelStart),
+        8 => at.clone().prop_map(Op::Receive),
+        3 => at.clone().prop_map(Op::Drop),
+        1 => at.clone().prop_map(Op::KeepControl),
+        2 => (at.clone(), at.clone()).prop_map(|(at, part)| Op::KeepPart(at, part)),
+        1 => at.clone().prop_map(Op::Detach),
+        2 => at.clone().prop_map(Op::Kill),
+        3 => at.clone().prop_map(Op::End),
+        2 => (at.clone(), at).prop_map(|(at, rule)| Op::Violate(at, rule)),
+        12 => Just(Op::Round),
+        2 => any::<bool>().prop_map(Op::Hold),
+        1 => Just(Op::Close),
+        1 => Just(Op::Open),
+    ]
+}
+
+/// What the application has of an execution.
+#[allow(
+    dead_code,
+    clippy::large_enum_variant,
+    reason = "some parts are kept for their drop alone"
+)]
+enum Held {
+    Whole(ExecHandle),
+    Control(ExecControl),
+    Reader(ExecReader),
+    Exit(ExecExit),
+    Sink(crate::ExecSink),
+}
+
+type Starting = ByHand<Pin<Box<dyn Future<Output = Result<ExecHandle, ExecError>>>>>;
+
+struct World {
+    vm: Arc<FakeVm>,
+    starting: Vec<Starting>,
+    held: Vec<Held>,
+    /// Every execution that was admitted, and whether its slot came back.
+    slots: BTreeMap<ExecId, bool>,
+    admitted: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            vm: FakeVm::with_limits(LIMITS),
+            starting: Vec::new(),
+            held: Vec::new(),
+            slots: BTreeMap::new(),
+            admitted: 0,
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Start(program, size) => self.start(PROGRAMS[program], size),
+            Op::PollStarts => self.poll_starts(),
+            Op::CancelStart(at) => drop(take(&mut self.starting, at)),
+            Op::Receive(at) => {
+                if let Some(Held::Whole(handle)) = pick(&mut self.held, at) {
+                    let _ = ByHand::new(handle.recv()).poll();
+                }
+            }
+            Op::Drop(at) => drop(take(&mut self.held, at)),
+            Op::KeepControl(at) => {
+                if let Some(held) = pick(&mut self.held, at)
+                    && let Held::Whole(handle) = held
+                {
+                    *held = Held::Control(handle.control());
+                }
+            }
+            Op::KeepPart(at, part) => match take(&mut self.held, at) {
+                Some(Held::Whole(handle)) => {
+                    let parts = handle.split();
+                    let kept = match (part % 4, parts.stdin) {
+                        (0, _) => Held::Reader(parts.stdout),
+                        (1, _) => Held::Reader(parts.stderr),
+                        (2, Some(sink)) => Held::Sink(sink),
+                        _ => Held::Exit(parts.exit),
+                    };
+                    self.held.push(kept);
+                }
+                held => self.held.extend(held),
+            },
+            Op::Detach(at) => match take(&mut self.held, at) {
+                Some(Held::Whole(handle)) => {
+                    handle.detach();
+                }
+                held => self.held.extend(held),
+            },
+            Op::Kill(at) => match pick(&mut self.held, at) {
+                Some(Held::Whole(handle)) => handle.kill(),
+                Some(Held::Control(control)) => control.kill(),
+                Some(Held::Exit(exit)) => exit.kill(),
+                _ => {}
+            },
+            Op::End(at) => {
+                if let Some(id) = self.id(at) {
+                    self.end(id);
+                }
+            }
+            Op::Violate(at, rule) => self.violate(at, rule),
+            Op::Round => {
+                self.vm.round();
+            }
+            Op::Hold(hold) => self.vm.hold.store(hold, Ordering::Relaxed),
+            Op::Close => {
+                self.vm.hub.closed("the guest closed its agent port");
+                self.vm.hub.settle();
+            }
+            Op::Open => self.open(),
+        }
+    }
+
+    fn start(&mut self, words: &[&str], size: usize) {
+        let before = self.vm.client.active();
+        let exec = self.vm.client.exec(words[0], &words[1..]);
+        let exec = exec.env("PAD", "p".repeat(size)).stdin(Stdin::piped());
+        let mut start: Starting = ByHand::new(Box::pin(exec.spawn()));
+        match start.poll() {
+            Poll::Pending => {
+                assert!(before < LIMITS.max_executions, "admitted beyond the cap");
+                assert_eq!(self.vm.client.active(), before + 1);
+                self.admitted += 1;
+                self.starting.push(start);
+            }
+            Poll::Ready(Err(ExecError::AtCapacity { limit, active })) => {
+                assert_eq!((limit, active), (LIMITS.max_executions, before));
+                assert_eq!(before, limit, "refused below the cap");
+            }
+            Poll::Ready(Err(ExecError::NotReady | ExecError::VmGone { .. })) => {
+                assert_ne!(self.vm.hub.inspect().state, "ready");
+            }
+            Poll::Ready(Err(error)) => panic!("{error}"),
+            Poll::Ready(Ok(_)) => panic!("started before a frame passed"),
+        }
+    }
+
+    fn poll_starts(&mut self) {
+        for mut start in std::mem::take(&mut self.starting) {
+            match start.poll() {
+                Poll::Pending => self.starting.push(start),
+                Poll::Ready(Ok(handle)) => self.held.push(Held::Whole(handle)),
+                Poll::Ready(Err(
+                    ExecError::NotStarted(_) | ExecError::Protocol(_) | ExecError::VmGone { .. },
+                )) => {}
+                Poll::Ready(Err(error)) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// An execution that the hub knows.
+    fn id(&self, at: usize) -> Option<ExecId> {
+        let view = self.vm.hub.inspect();
+        let count = view.executions.len().max(1);
+        view.executions.get(at % count).map(|exec| exec.id)
+    }
+
+    fn end(&self, id: ExecId) {
+        if self.vm.guest_knows(id) {
+            self.vm.command(id, |command| {
+                command.exit = Some(0);
+                command.hold_start = false;
+                command.reads = false;
+            });
+        }
+    }
+
+    fn violate(&mut self, at: usize, rule: usize) {
+        let Some(id) = self
+            .id(at)
+            .filter(|_| self.vm.hub.inspect().state == "ready")
+        else {
+            return;
+        };
+        let (kind, body) = match rule % 4 {
+            0 => (FromGuest::Stdout, vec![0; 201]),
+            1 => (FromGuest::Stderr, Vec::new()),
+            2 => (FromGuest::Started, vec![0; 4]),
+            _ => (FromGuest::StdinAck, vec![0xff; 8]),
+        };
+        let header = Header {
+            len: u32::try_from(body.len()).unwrap(),
+            kind: kind.to_wire(),
+            flags: 0,
+            reserved: 0,
+            exec: id.get(),
+        };
+        let mut chain = header.encode().to_vec();
+        chain.extend(body);
+        assert_eq!(self.vm.deliver_chain(&chain), None, "others are untouched");
+        self.vm.hub.settle();
+    }
+
+    fn open(&mut self) {
+        self.vm.agent(|conn| *conn = Default::default());
+        self.vm.hub.opened();
+        self.vm.hub.settle();
+    }
+
+    /// What must hold after every operation.
+    fn check(&mut self) {
+        let view = self.vm.hub.inspect();
+        let holding = view.executions.iter().filter(|exec| exec.admitted);
+        assert_eq!(holding.count(), view.active as usize, "{view:#?}");
+        assert!(view.active <= LIMITS.max_executions);
+        for exec in &view.executions {
+            let returned = self.slots.entry(exec.id).or_insert(false);
+            assert!(!(*returned && exec.admitted), "{exec:?} has its slot again");
+            *returned |= !exec.admitted;
+        }
+        for (id, returned) in &mut self.slots {
+            // What is forgotten has given its slot back.
+            *returned |= view.executions.iter().all(|exec| exec.id != *id);
+        }
+        let out = self.slots.values().filter(|returned| !**returned).count();
+        assert_eq!(out, view.active as usize, "a slot came back twice");
+    }
+
+    /// Everything ends; then every slot is there again.
+    fn finish(mut self, gone: bool) {
+        self.vm.hold.store(false, Ordering::Relaxed);
+        if gone {
+            self.vm.hub.vm_gone("stopped");
+            self.check();
+            assert_eq!(self.readers_left(), self.vm.client.active() as usize);
+        }
+        drop((
+            std::mem::take(&mut self.starting),
+            std::mem::take(&mut self.held),
+        ));
+        // What was detached ends when its command does.
+        for _ in 0..10 {
+            for id in self.slots.keys() {
+                self.end(*id);
+            }
+            self.vm.settle();
+        }
+        self.check();
+        assert_eq!(self.vm.client.active(), 0, "{:#?}", self.vm.hub.inspect());
+        assert!(self.vm.hub.inspect().executions.is_empty());
+        assert_eq!(self.slots.len(), self.admitted);
+        if !gone {
+            self.open();
+            self.vm.settle();
+            for _ in 0..=LIMITS.max_executions {
+                self.start(&["stall"], 0);
+            }
+            assert_eq!(self.vm.client.active(), LIMITS.max_executions);
+        }
+    }
+
+    /// Executions whose slot is held by output that somebody may still read.
+    fn readers_left(&self) -> usize {
+        let view = self.vm.hub.inspect();
+        view.executions.iter().filter(|e| e.chunks_held > 0).count()
+    }
+}
+
+fn pick<T>(list: &mut [T], at: usize) -> Option<&mut T> {
+    let count = list.len().max(1);
+    list.get_mut(at % count)
+}
+
+fn take<T>(list: &mut Vec<T>, at: usize) -> Option<T> {
+    (!list.is_empty()).then(|| list.swap_remove(at % list.len()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_order_of_starts_ends_and_drops_gives_each_slot_back_once(
+        ops in prop::collection::vec(op(), 1..120),
+        gone: bool,
+    ) {
+        let mut world = World::new();
+        for op in &ops {
+            world.apply(op);
+            world.check();
+        }
+        world.finish(gone);
+    }
+}

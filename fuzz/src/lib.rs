@@ -1,0 +1,133 @@
+//! What the fuzz targets share: frames as a hostile guest would write them, and what must hold of
+//! the host's end whatever it was given.
+//!
+//! Run them with `cargo xtask fuzz`. An input is a recipe that [`arbitrary::Unstructured`] reads
+//! from front to back, so that a saved input replays exactly and a mutation changes one step.
+
+use arbitrary::{Result, Unstructured};
+use forebay_exec_proto::host::{self, Verdict};
+use forebay_exec_proto::{CHUNK_CHARGE, FRAME_MAX, HEADER_LEN, Header, Limits};
+
+/// Most executions that a frame names; the first is 1.
+const IDS: u64 = 8;
+
+/// Small limits, so that every bound is near.
+///
+/// # Errors
+/// None in practice: an input that is used up gives the smallest values.
+pub fn limits(u: &mut Unstructured<'_>) -> Result<Limits> {
+    let stdin_chunk_size = u.int_in_range(1..=100)?;
+    let output_chunk_size = u.int_in_range(1..=300)?;
+    Ok(Limits {
+        max_executions: u.int_in_range(1..=5)?,
+        input_limit: stdin_chunk_size + u.int_in_range(0..=300)?,
+        output_limit: output_chunk_size + CHUNK_CHARGE + u.int_in_range(0..=3000)?,
+        stdin_chunk_size,
+        output_chunk_size,
+    })
+}
+
+/// A frame: its length is mostly right, its payload often makes sense.
+///
+/// # Errors
+/// None in practice, as above.
+pub fn frame(u: &mut Unstructured<'_>, kinds: &[u8]) -> Result<Vec<u8>> {
+    let kind = if u.ratio(9, 10)? {
+        *u.choose(kinds)?
+    } else {
+        u.arbitrary()?
+    };
+    let payload = payload(u)?;
+    let mut header = Header {
+        len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
+        kind,
+        flags: *u.choose(&[0, 0, 0, 1, 0x80, 0xff])?,
+        reserved: 0,
+        exec: u.int_in_range(0..=IDS)?,
+    };
+    match u.int_in_range(0..=31u8)? {
+        31 => header.len = u.arbitrary()?,
+        30 => header.len = header.len.wrapping_add(1),
+        29 => header.len = header.len.wrapping_sub(1),
+        28 => header.reserved = u.arbitrary()?,
+        27 => header.exec = u.arbitrary()?,
+        _ => {}
+    }
+    let mut frame = header.encode().to_vec();
+    frame.extend(payload);
+    Ok(frame)
+}
+
+/// Bodies that some kind of frame can have.
+fn payload(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    /// An exit with a code, one by a signal, a failure, a stdin error.
+    const BODIES: [&[u8]; 4] = [
+        b"\xa2\x00\x03\x02\x05",
+        b"\xa2\x01\x09\x02\x05",
+        b"\xa3\x00\x01\x02\x61s\x03\x61m",
+        b"\xa3\x00\x18\x20\x01\x61n\x02\x61m",
+    ];
+    Ok(match u.int_in_range(0..=6u8)? {
+        0 => Vec::new(),
+        1 => u.arbitrary::<u32>()?.to_le_bytes().to_vec(),
+        2 => u64::from(u.arbitrary::<u16>()?).to_le_bytes().to_vec(),
+        3 => u.arbitrary::<u64>()?.to_le_bytes().to_vec(),
+        4 => u.choose(&BODIES)?.to_vec(),
+        5 => vec![u.arbitrary()?; u.int_in_range(0..=FRAME_MAX)?],
+        _ => {
+            let len = u.int_in_range(0..=64)?;
+            u.bytes(len.min(u.len()))?.to_vec()
+        }
+    })
+}
+
+/// Hands one chain to the host's end as the device does, and checks each verdict. Gives the
+/// reason if the connection has to end.
+pub fn deliver(host: &mut host::Conn, mut chain: &[u8]) -> Option<&'static str> {
+    while let Some((head, rest)) = chain.split_first_chunk::<HEADER_LEN>() {
+        let skip = match host.judge(head, rest.len()) {
+            Verdict::Accept(n) => {
+                assert!(n <= rest.len(), "accepted more than the chain holds");
+                if let Err(reason) = host.deliver(rest[..n].to_vec()) {
+                    return Some(reason);
+                }
+                n
+            }
+            Verdict::Discard(n) => n,
+            Verdict::Close(reason) => return Some(reason),
+        };
+        assert!(
+            skip <= rest.len(),
+            "a verdict over more than the chain holds"
+        );
+        chain = &rest[skip..];
+    }
+    (!chain.is_empty()).then_some("a chain ends within a header")
+}
+
+/// What must hold of the host's end at any time, with `handles` executions that the application
+/// has not let go of.
+pub fn check_host(host: &host::Conn, handles: usize) {
+    let view = host.inspect();
+    let limits = host.limits();
+    let admitted = view.executions.iter().filter(|e| e.admitted).count();
+    assert_eq!(admitted, view.active as usize, "the count is off: {view:?}");
+    assert!(view.active <= limits.max_executions, "{view:?}");
+    assert!(
+        view.executions.len() <= handles + admitted,
+        "entries stay behind: {view:?}"
+    );
+    for exec in &view.executions {
+        let output = u64::from(limits.output_limit);
+        let held = exec.output_held as u64
+            + exec.chunks_held as u64 * u64::from(CHUNK_CHARGE)
+            + exec.output_forwarded;
+        assert!(held <= output, "holds too much: {exec:?}");
+        assert!(
+            exec.output_received - exec.output_released <= output,
+            "{exec:?}"
+        );
+        let stdin = exec.stdin_sent - exec.stdin_acked;
+        assert!(stdin <= u64::from(limits.input_limit), "{exec:?}");
+    }
+}
