@@ -55,6 +55,25 @@ impl HostUse {
         }
     }
 
+    /// Waits until no VM of this process, nor anything that takes one apart, is left, and looks then.
+    ///
+    /// # Panics
+    /// When that does not come.
+    pub async fn without_vms() -> Self {
+        let deadline = Instant::now() + scaled(CEILING);
+        loop {
+            let (now, guests) = (Self::now(), guest_mappings());
+            if now.threads.is_empty() && guests == 0 {
+                return now;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "there are VMs: {now:?}, and {guests} mappings of guests"
+            );
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
     /// Waits until the process holds the descriptors and threads of this moment again, and no
     /// guest's memory. A thread that was joined is still listed for a moment.
     ///

@@ -13,6 +13,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `command` | the `forebay` command under test |
 //! | `vm` | booting a guest from the test image; its console when a test fails |
 //! | `pace` | ceilings of waits and numbers of rounds, scaled for slow places by one factor |
 //! | `seed` | random numbers that a printed seed repeats |
@@ -20,11 +21,19 @@
 //! | `turn` | one test at a time, whatever the test runner's options |
 //! | `host_use` | what this process holds: memory, descriptors, threads, mappings |
 //!
+//! | environment variable | says |
+//! |---|---|
+//! | `FOREBAY_IMAGE` | directory of the image to test; else this machine's default image |
+//! | `FOREBAY_HELPER_LAYER` | initramfs layer with [`HELPER`], put on top of it |
+//! | `FOREBAY_TIME_SCALE` | the factor of `pace`; else 1, or 20 in the rig |
+//! | `FOREBAY_SEED` | the seed of random tests; else a new one, printed |
+//!
 //! A test here fails where no VM can run; it is never skipped. `cargo xtask test` runs them where
 //! one can.
 
 #![forbid(unsafe_code)]
 
+mod command;
 mod digest;
 mod host_use;
 mod pace;
@@ -32,6 +41,7 @@ mod seed;
 mod turn;
 mod vm;
 
+pub use command::command;
 pub use digest::{Sha256, sha256};
 pub use host_use::{HostUse, guest_mappings, resident_beyond_guests};
 pub use pace::{CEILING, Within, rounds, scaled};

@@ -4,6 +4,8 @@
 //! boot [--cpus N] [--memory MIB] [--cmdline WORDS] [--seconds LIMIT] [--times N]
 //!      [--kernel FILE [--initramfs FILE]...]
 //! ```
+//! After LIMIT the guest's power button is pressed, and a while later its plug is pulled.
+//!
 //! Without `--kernel` it takes the image named by `FOREBAY_IMAGE`, else the default image in the
 //! cache. Exit code 0 if the guest switched itself off.
 
@@ -12,6 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use forebay::{Image, StopReason, VmBuilder};
+
+/// What a guest gets to switch itself off.
+const BUTTON_GRACE: Duration = Duration::from_secs(30);
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse()?;
@@ -47,8 +52,14 @@ fn boot(options: &Options) -> anyhow::Result<StopReason> {
         Some(reason) => reason,
         None => {
             println!("{:#?}", machine.inspect());
-            machine.stop();
-            machine.wait_blocking(None).context("no end")?
+            machine.press_power_button();
+            machine
+                .wait_blocking(Some(BUTTON_GRACE))
+                .or_else(|| {
+                    machine.stop();
+                    machine.wait_blocking(None)
+                })
+                .context("no end")?
         }
     };
     println!("\n--- after {:.1?}: {reason}", machine.uptime());

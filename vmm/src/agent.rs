@@ -6,6 +6,7 @@
 //! gate of the caller's ([`GateAlone`]).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_exec::Link;
@@ -16,6 +17,9 @@ use crate::deadline::{Deadline, Deadlines};
 use crate::stop::{Lifecycle, StopReason};
 use crate::threads;
 
+/// How long the end of the VM may take to follow the reset of the console device that precedes it.
+const RESET_GRACE: Duration = Duration::from_millis(500);
+
 /// The host's end of the agent port.
 ///
 /// All calls come from the VM's threads and must not block.
@@ -23,6 +27,9 @@ pub(crate) trait AgentSide: Gate {
     /// The VM is over: its vCPUs have stopped and all they sent has been judged. Called once, before
     /// any waiter for the VM's end learns of it.
     fn vm_stopped(&self, reason: &StopReason);
+
+    /// The device was reset a while ago, and the VM has not ended since. See [`Threshold`].
+    fn reset_stands(&self) {}
 
     /// The time asked for has passed. Called first soon after the guest opened its port.
     fn tick(&self) -> Tick {
@@ -136,10 +143,16 @@ impl AgentSide for GateAlone {
     fn vm_stopped(&self, _reason: &StopReason) {}
 }
 
-/// Passes everything on, and sees the agent come: it notes when the port was first opened, and
-/// starts the agent's clock.
+/// Passes everything on, and sees the agent come and go: it notes when the port was first opened,
+/// and starts the agent's clock.
+///
+/// A guest's kernel that shuts down resets its devices first and ends the VM a moment later. So that
+/// an end can be told by its true reason, the agent side may keep a [`Closed::Reset`] to itself until
+/// it hears of the VM's end, or that there was none.
 pub(crate) struct Threshold {
     inner: Arc<dyn AgentSide>,
+    /// The agent's clock runs.
+    ticking: AtomicBool,
     clock: Arc<BootClock>,
     deadlines: Arc<Deadlines>,
 }
@@ -152,6 +165,7 @@ impl Threshold {
     ) -> Self {
         Self {
             inner,
+            ticking: AtomicBool::new(false),
             clock,
             deadlines,
         }
@@ -174,15 +188,27 @@ impl Gate for Threshold {
     fn opened(&self) {
         self.clock.note(Moment::PortOpened);
         self.inner.opened();
-        // Now there is an agent to keep an eye on. Should the timer fail, the boot deadline or the
-        // application's own patience is left.
+        // Now there is an agent to keep an eye on, until the VM ends: an agent side that has begun
+        // says itself when it wants to be called again. Should the timer fail, the boot deadline or
+        // the application's own patience is left.
+        if self.ticking.swap(true, Ordering::AcqRel) {
+            return;
+        }
         if let Err(error) = self.deadlines.set(Deadline::Agent, Some(Instant::now())) {
             tracing::warn!(%error, "no timer for the agent");
         }
     }
 
     fn closed(&self, why: Closed) {
+        let reset = matches!(why, Closed::Reset);
         self.inner.closed(why);
+        if reset {
+            let at = Instant::now() + RESET_GRACE;
+            if let Err(error) = self.deadlines.set(Deadline::Reset, Some(at)) {
+                // Then it is told with the next opening, or with the VM's end.
+                tracing::warn!(%error, "no timer for the device's reset");
+            }
+        }
     }
 
     fn settle(&self) {

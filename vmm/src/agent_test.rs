@@ -96,3 +96,33 @@ fn every_layer_passes_the_settling_on() {
     assert_eq!(*gate.settled.lock().unwrap(), 1);
     assert_eq!(lifecycle.reason(), None);
 }
+
+#[test]
+fn a_guest_that_opens_its_port_again_and_again_does_not_hurry_the_agents_clock() {
+    let deadlines = Arc::new(Deadlines::new().unwrap());
+    let clock = Arc::new(BootClock::start());
+    let threshold = Threshold::new(Arc::new(NoAgent), clock, Arc::clone(&deadlines));
+    threshold.opened();
+    assert_eq!(deadlines.take_due().unwrap(), [Deadline::Agent]);
+    for _ in 0..10 {
+        threshold.closed(Closed::ByGuest);
+        threshold.opened();
+    }
+    assert_eq!(deadlines.take_due().unwrap(), []);
+}
+
+#[test]
+fn only_a_reset_is_looked_at_again_later() {
+    let deadlines = Arc::new(Deadlines::new().unwrap());
+    let clock = Arc::new(BootClock::start());
+    let threshold = Threshold::new(Arc::new(NoAgent), clock, Arc::clone(&deadlines));
+    threshold.opened();
+    deadlines.take_due().unwrap();
+    threshold.closed(Closed::ByGuest);
+    std::thread::sleep(RESET_GRACE);
+    assert_eq!(deadlines.take_due().unwrap(), []);
+    threshold.opened();
+    threshold.closed(Closed::Reset);
+    std::thread::sleep(RESET_GRACE);
+    assert_eq!(deadlines.take_due().unwrap(), [Deadline::Reset]);
+}

@@ -24,6 +24,10 @@ pub const MEMORY_MIB_MAX: u32 = 1 << 20;
 /// Most vCPUs; a host's KVM may allow fewer. Processor ids from 255 on would need another
 /// description in the tables.
 pub const CPUS_MAX: u8 = 254;
+/// Least console output to keep, in bytes: enough for the end of a boot that failed.
+pub const CONSOLE_CAPACITY_MIN: usize = 4 << 10;
+/// Most console output to keep, in bytes.
+pub const CONSOLE_CAPACITY_MAX: usize = 64 << 20;
 /// Longest time a boot may be given.
 pub const BOOT_DEADLINE_MAX: Duration = Duration::from_secs(3600);
 
@@ -120,7 +124,8 @@ impl VmBuilder {
         self
     }
 
-    /// How much of the console's output is kept, in bytes: the newest.
+    /// How much of the console's output is kept, in bytes, the newest: [`CONSOLE_CAPACITY_MIN`] to
+    /// [`CONSOLE_CAPACITY_MAX`].
     pub fn console_capacity(mut self, bytes: usize) -> Self {
         self.console_capacity = bytes;
         self
@@ -278,6 +283,13 @@ impl VmBuilder {
                 format!("more than zero and at most {BOOT_DEADLINE_MAX:?}"),
             ));
         }
+        if !(CONSOLE_CAPACITY_MIN..=CONSOLE_CAPACITY_MAX).contains(&self.console_capacity) {
+            return Err(UsageError::new(
+                "console_capacity",
+                self.console_capacity,
+                format!("{CONSOLE_CAPACITY_MIN} to {CONSOLE_CAPACITY_MAX} bytes are possible"),
+            ));
+        }
         if let Some(path) = &self.attach_socket {
             check_socket(path)?;
         }
@@ -288,8 +300,11 @@ impl VmBuilder {
 }
 
 fn check_socket(path: &Path) -> Result<(), UsageError> {
-    AttachSocket::check(path)
-        .map_err(|error| UsageError::new("attach_socket", path.display(), error.to_string()))
+    AttachSocket::check(path).map_err(|_| {
+        let most = AttachSocket::PATH_MAX;
+        let bound = format!("1 to {most} bytes without NUL are possible; use a shorter directory");
+        UsageError::new("attach_socket", path.display(), bound)
+    })
 }
 
 impl std::fmt::Debug for VmBuilder {

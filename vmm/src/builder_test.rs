@@ -22,6 +22,10 @@ fn wrong_numbers_are_refused_by_name_value_and_bound() {
         let error = refusal(VmBuilder::default().boot_deadline(limit));
         assert_eq!(error.field, "boot_deadline");
     }
+    for bytes in [0, CONSOLE_CAPACITY_MIN - 1, CONSOLE_CAPACITY_MAX + 1] {
+        let error = refusal(VmBuilder::default().console_capacity(bytes));
+        assert_eq!(error.field, "console_capacity");
+    }
     assert_eq!(
         refusal(VmBuilder::default().cmdline("a\nb")).field,
         "cmdline"

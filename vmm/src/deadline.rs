@@ -26,10 +26,18 @@ pub(crate) enum Deadline {
     Agent,
     /// A guest that was asked to switch itself off must have done so.
     PowerOff,
+    /// A device reset that nothing followed has to be taken for what it looks like.
+    Reset,
 }
 
 impl Deadline {
-    const ALL: [Self; 4] = [Self::Boot, Self::Panic, Self::Agent, Self::PowerOff];
+    const ALL: [Self; 5] = [
+        Self::Boot,
+        Self::Panic,
+        Self::Agent,
+        Self::PowerOff,
+        Self::Reset,
+    ];
 }
 
 /// The deadlines of one VM. Set from any thread, looked at by the loop.

@@ -8,6 +8,7 @@
 //! | other kicks | exit → vCPU thread, inline |
 //! | console device → event loop ("drain me") | eventfd |
 //! | serial device → guest | irqfd, edge |
+//! | power button → guest | irqfd, edge |
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::bus::{Bus, SerialInterrupt};
 use crate::console_log::ConsoleLog;
 use crate::deadline::Deadlines;
 use crate::error::HostError;
-use crate::layout::{GSI_SERIAL, GSI_VIRTIO, VIRTIO_MMIO};
+use crate::layout::{GSI_POWER_BUTTON, GSI_SERIAL, GSI_VIRTIO, VIRTIO_MMIO};
 use crate::power::Power;
 use crate::stop::eventfd;
 
@@ -42,6 +43,8 @@ pub(crate) struct Devices {
     pub(crate) refill: EventFd,
     /// Takes the guest's acknowledgements and is never read.
     pub(crate) acknowledge: EventFd,
+    /// Presses the power button.
+    pub(crate) power_button: EventFd,
 }
 
 impl Devices {
@@ -78,6 +81,7 @@ impl Devices {
             drain,
             refill,
             acknowledge,
+            power_button: irqfd(vm, GSI_POWER_BUTTON)?,
         })
     }
 }

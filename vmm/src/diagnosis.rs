@@ -4,18 +4,55 @@
 //! a hint to a person and never decides anything.
 
 use crate::error::{BootFailure, BootPhase};
+use crate::guest_text;
 use crate::machine::Machine;
 use crate::stop::StopReason;
 
 /// Lines of console output that go into an error.
 const CONSOLE_LINES: usize = 20;
 
-/// What kernels print, and what that means here. The first that is found counts.
-const KNOWN: [(&str, &str); 8] = [
+/// What kernels print, and what that means here. The first that is found counts, so what is behind
+/// something else stands before it: a kernel that cannot use its initramfs goes on, and panics about
+/// what it then does not find.
+const KNOWN: [(&str, &str); 11] = [
+    (
+        "Unable to load the System Description Tables",
+        "the kernel cannot read the ACPI tables: build it with CONFIG_ACPI=y and CONFIG_PCI=y",
+    ),
+    (
+        "Initramfs unpacking failed: write error",
+        "the guest has too little memory to unpack its initramfs: give it more with `memory_mib`",
+    ),
+    (
+        "Initramfs unpacking failed",
+        "the initramfs is damaged, or compressed in a way this kernel cannot unpack",
+    ),
+    (
+        "System is deadlocked on memory",
+        "the guest ran out of memory: give it more with `memory_mib`",
+    ),
+    (
+        "Out of memory",
+        "the guest ran out of memory: give it more with `memory_mib`",
+    ),
+    (
+        "Failed to execute /init",
+        "`/init` in the initramfs cannot be executed: it must be executable, for x86-64, and static \
+         or have its loader beside it",
+    ),
+    (
+        "Requested init ",
+        "the init that the command line names cannot be executed: correct `init=`, or leave it out",
+    ),
+    (
+        "check access for rdinit=",
+        "there is no `/init` in the initramfs: check that the image was built whole, or give one \
+         with `initramfs(path)`",
+    ),
     (
         "No working init found",
-        "there is no `/init` in the initramfs (nor another init): check that the image was built \
-         whole, or give one with `initramfs(path)`",
+        "nothing in the initramfs can be executed as init: check that the image was built whole, or \
+         give one with `initramfs(path)`",
     ),
     (
         "Unable to mount root fs",
@@ -25,27 +62,6 @@ const KNOWN: [(&str, &str); 8] = [
     (
         "Attempted to kill init",
         "the guest's init ended: it crashed or exited; its last words are on the console",
-    ),
-    (
-        "Failed to execute /init",
-        "`/init` in the initramfs cannot be executed: it must be executable, for x86-64, and static \
-         or have its loader beside it",
-    ),
-    (
-        "Initramfs unpacking failed",
-        "the initramfs is damaged, or compressed in a way this kernel cannot unpack",
-    ),
-    (
-        "Out of memory",
-        "the guest ran out of memory: give it more with `memory_mib`",
-    ),
-    (
-        "System is deadlocked on memory",
-        "the guest ran out of memory: give it more with `memory_mib`",
-    ),
-    (
-        "Unable to load the System Description Tables",
-        "the kernel cannot read the ACPI tables: build it with CONFIG_ACPI=y and CONFIG_PCI=y",
     ),
 ];
 
@@ -63,7 +79,7 @@ pub(crate) fn boot_failure(machine: &Machine, reason: StopReason) -> BootFailure
     BootFailure {
         phase,
         elapsed: machine.uptime(),
-        console: machine.console_log().last_lines(CONSOLE_LINES),
+        console: guest_text::lines(&machine.console_log().last_lines(CONSOLE_LINES)),
         cause,
         reason,
     }
@@ -74,7 +90,7 @@ fn likely_cause(phase: BootPhase, reason: &StopReason, console: &str) -> Option<
         return Some(cause);
     }
     match (phase, reason) {
-        (_, StopReason::Requested | StopReason::Dropped) => None,
+        (_, reason) if reason.is_requested() => None,
         (BootPhase::KernelStart, StopReason::BootDeadline { .. }) => Some(
             "the kernel has no virtio-mmio or virtio-console driver built in, or hangs early: add \
              `earlyprintk=serial loglevel=7` to the command line to see",

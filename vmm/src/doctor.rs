@@ -9,6 +9,7 @@ use crate::builder::MEMORY_MIB_MIN;
 use crate::kvm::{self, DEVICE};
 use crate::memory::MIB;
 use crate::probe;
+use crate::remedy;
 
 /// Descriptors one VM takes: KVM, VM, one vCPU, its eventfds, timer and epoll.
 const DESCRIPTORS_PER_VM: u64 = 16;
@@ -120,12 +121,12 @@ fn descriptors() -> Check {
         0 => Check::new(
             NAME,
             Outcome::Bad,
-            format!("{detail}; raise it (`ulimit -n`, LimitNOFILE=)"),
+            format!("{detail}; {}", remedy::DESCRIPTORS),
         ),
         1..10 => Check::new(
             NAME,
             Outcome::Warning,
-            format!("{detail}; raise it (`ulimit -n`, LimitNOFILE=) for more"),
+            format!("{detail}; for more {}", remedy::DESCRIPTORS),
         ),
         _ => Check::new(NAME, Outcome::Good, detail),
     }

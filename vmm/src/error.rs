@@ -7,7 +7,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::guest_text::Escaped;
 use crate::kvm::KvmError;
+use crate::remedy;
 use crate::stop::StopReason;
 
 /// Why a VM could not be started. Nothing of the VM is left behind.
@@ -21,7 +23,7 @@ pub enum StartError {
     #[error(transparent)]
     Kvm(#[from] KvmError),
     /// A system call of the host failed.
-    #[error(transparent)]
+    #[error("the VM could not be started: {0}")]
     Host(#[from] HostError),
     /// The attach socket could not be set up.
     #[error(transparent)]
@@ -88,9 +90,13 @@ impl UsageError {
     }
 }
 
-/// A system call that failed, and on what.
+/// A system call that failed, on what, and what to do about it where that is known.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}{}: {source}", on.as_deref().map(|on| format!(" ({on})")).unwrap_or_default())]
+#[error(
+    "{operation}{}: {}",
+    on.as_deref().map(|on| format!(" ({on})")).unwrap_or_default(),
+    remedy::explained(source)
+)]
 #[non_exhaustive]
 pub struct HostError {
     /// What was being done, by the name of the call or of its purpose.
@@ -154,7 +160,7 @@ pub enum KernelProblem {
     #[error("damaged: {0}")]
     Damaged(String),
     /// It could not be read.
-    #[error("{0}")]
+    #[error("{}", remedy::explained(.0))]
     Unreadable(#[source] io::Error),
 }
 
@@ -163,7 +169,7 @@ pub enum KernelProblem {
 #[error(
     "boot failed after {elapsed:.1?} while {phase}: {reason}{}\nconsole, last lines:\n{}",
     cause.map(|c| format!("\nlikely cause: {c}")).unwrap_or_default(),
-    if console.is_empty() { "  (nothing)" } else { console }
+    if console.is_empty() { Escaped("  (nothing)") } else { Escaped(console) }
 )]
 #[non_exhaustive]
 pub struct BootFailure {
@@ -173,7 +179,8 @@ pub struct BootFailure {
     pub elapsed: std::time::Duration,
     /// How it ended.
     pub reason: StopReason,
-    /// The end of what the guest printed.
+    /// The end of what the guest printed, a few kilobytes at most. It is shown with control
+    /// characters escaped, and kept here as it is.
     pub console: String,
     /// What usually lies behind this, and what to do; `None` if nothing familiar was seen.
     pub cause: Option<&'static str>,

@@ -16,6 +16,7 @@ use crate::agent::{AgentSide, Tick};
 use crate::bus::Bus;
 use crate::deadline::{Deadline, Deadlines};
 use crate::error::HostError;
+use crate::reaper::Inbox;
 use crate::stop::{Lifecycle, StopReason};
 use crate::threads;
 use crate::vcpus::Vcpus;
@@ -42,9 +43,15 @@ pub(crate) struct Loop {
     pub(crate) boot_limit: Option<Duration>,
 }
 
-/// Starts the loop. It ends after the VM has.
-pub(crate) fn start(work: Loop) -> Result<JoinHandle<()>, HostError> {
-    let failed = |e: event_manager::Error| HostError::on("epoll", NAME, std::io::Error::other(e));
+/// Starts the loop. It ends after the VM has, and then clears away what arrives in `inbox`.
+pub(crate) fn start(work: Loop, inbox: Inbox) -> Result<JoinHandle<()>, HostError> {
+    let failed = |e| {
+        let source = match e {
+            event_manager::Error::Epoll(e) => e.into(),
+            e => std::io::Error::other(e),
+        };
+        HostError::on("epoll", NAME, source)
+    };
     let mut manager = EventManager::new_with_capacity(SOURCES).map_err(failed)?;
     let lifecycle = Arc::clone(&work.lifecycle);
     let agent = Arc::clone(&work.agent);
@@ -72,6 +79,8 @@ pub(crate) fn start(work: Loop) -> Result<JoinHandle<()>, HostError> {
         }
         lifecycle.wait_vcpus();
         see_out(&lifecycle, &console, &*agent);
+        drop((manager, lifecycle, console, agent));
+        inbox.reap();
     })
     .map_err(|e| HostError::on("start thread", NAME, e))
 }
@@ -148,7 +157,8 @@ impl Sources {
                 Deadline::Panic => self.work.bus.power().stop_for_panic(),
                 Deadline::Boot => self.boot_overdue(),
                 Deadline::Agent => self.tick()?,
-                Deadline::PowerOff => self.work.lifecycle.stop(StopReason::Requested),
+                Deadline::PowerOff => self.work.lifecycle.power_off_overdue(),
+                Deadline::Reset => self.work.agent.reset_stands(),
             }
         }
         Ok(())

@@ -3,13 +3,17 @@
 //! Translates between the device's words and the hub's, and watches whether the agent is alive.
 //!
 //! # When an agent counts as lost
-//! It is pinged every two seconds. After two pings in a row without an answer the vCPUs are looked
-//! at: a guest that has halted with interrupts off is over. After 30 without an answer (a minute in
-//! which the guest was running) the agent is lost. The count is of pings, not of time, so that a
-//! host that was suspended, or a process that was stopped, blames nobody.
+//! From when it has first been ready it is pinged every two seconds. After two pings in a row without
+//! an answer the vCPUs are looked at: a guest that has halted with interrupts off is over. After 30
+//! without an answer (a minute in which the guest was running) the agent is lost. The count is of
+//! pings, not of time, so that a host that was suspended, or a process that was stopped, blames
+//! nobody. An agent that opens its port again begins anew.
+//!
+//! # When the device is reset
+//! The hub is told a little later, unless the VM ends: its end is then what everybody learns.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -29,11 +33,16 @@ const LOST_AFTER: u32 = 30;
 pub(crate) struct HubSide {
     hub: Arc<Hub>,
     pulse: Mutex<Pulse>,
+    /// The device was reset, and the hub does not know. Locked while it is told, so that an opening
+    /// cannot overtake.
+    reset: Mutex<Option<Closed>>,
 }
 
 /// What is known of the agent's life.
 #[derive(Debug, Default)]
 struct Pulse {
+    /// It has been ready once: before, the boot deadline watches over it.
+    begun: bool,
     /// Number of the last ping sent.
     sent: u64,
     /// The answer seen last.
@@ -47,6 +56,22 @@ impl HubSide {
         Self {
             hub,
             pulse: Mutex::default(),
+            reset: Mutex::default(),
+        }
+    }
+
+    fn pulse(&self) -> MutexGuard<'_, Pulse> {
+        self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reset(&self) -> MutexGuard<'_, Option<Closed>> {
+        self.reset.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the hub of a reset that was kept back.
+    fn tell_reset(&self, reset: &mut Option<Closed>) {
+        if let Some(why) = reset.take() {
+            self.hub.closed(&why.to_string());
         }
     }
 }
@@ -95,11 +120,19 @@ impl Gate for HubSide {
     }
 
     fn opened(&self) {
+        self.pulse().unanswered = 0;
+        let mut reset = self.reset();
+        self.tell_reset(&mut reset);
         self.hub.opened();
     }
 
     fn closed(&self, why: Closed) {
-        self.hub.closed(&why.to_string());
+        let mut reset = self.reset();
+        if matches!(why, Closed::Reset) {
+            *reset = Some(why);
+        } else {
+            self.hub.closed(&why.to_string());
+        }
     }
 
     fn settle(&self) {
@@ -112,8 +145,18 @@ impl AgentSide for HubSide {
         self.hub.vm_gone(&reason.to_string());
     }
 
+    fn reset_stands(&self) {
+        self.tell_reset(&mut self.reset());
+        self.hub.settle();
+    }
+
     fn tick(&self) -> Tick {
-        let mut pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = self.is_ready();
+        let mut pulse = self.pulse();
+        pulse.begun |= ready;
+        if !pulse.begun {
+            return Tick::Again(PING_EVERY);
+        }
         let tick = pulse.beat(self.hub.last_pong());
         let ping = pulse.sent;
         drop(pulse);

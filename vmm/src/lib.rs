@@ -9,18 +9,20 @@
 //! | [`builder`](VmBuilder), `exec_spec` | what a VM is to be, checked before anything is created |
 //! | [`machine`](Machine), `reaper` | a VM without commands, from start to end: assembly, stop, drop |
 //! | [`agent_port`], `agent`, `hub_side` | who stands at the host's end of the agent's port |
-//! | `kvm`, [`probe()`], [`doctor`] | is there a KVM, and does it run guests |
+//! | `kvm`, [`probe()`], [`doctor`], `remedy` | is there a KVM, does it run guests, what to do if not |
 //! | `memory`, `layout`, `boot` | the guest's RAM and what lies in it before the first instruction |
 //! | `vcpu`, `vcpus` | virtual processors and their threads |
 //! | `bus`, `devices`, `power` | who answers the guest's accesses |
 //! | `event_loop`, `deadline` | the VM's own thread |
-//! | [`console_log`](ConsoleLog), [`stop`](StopReason), [`boot_report`](BootReport), `diagnosis` | what happened |
+//! | [`console_log`](ConsoleLog), [`stop`](StopReason), [`boot_report`](BootReport), `diagnosis`, `guest_text` | what happened |
 //!
 //! # Threads
 //! Each VM has one thread per vCPU and one event loop. They block all signals, and a panic in one of
-//! them ends that VM, never the process. vCPUs are interrupted by a real-time signal (`SIGRTMIN + 6`)
-//! that is sent to one thread only and is open only while that thread is inside the guest: the
-//! program's signal handlers are not touched, and the number stays free for its own use.
+//! them ends that VM, never the process. An attach socket has one thread more, of which a panic ends
+//! the socket alone. vCPUs are interrupted by `SIGSTKFLT`, which Linux itself never
+//! sends. It is sent to one thread only and is open only while that thread is inside the guest, so
+//! the program's signal handlers are not touched. But while a VM lives the number is ours: one that
+//! is sent to the process may be taken by a vCPU and is then lost.
 //!
 //! # In a program that forks
 //! All descriptors are close-on-exec. Guest memory is not inherited by a child and not part of a
@@ -49,6 +51,7 @@ pub mod doctor;
 mod error;
 mod event_loop;
 mod exec_spec;
+mod guest_text;
 mod hub_side;
 mod inspect;
 mod kvm;
@@ -58,6 +61,7 @@ mod memory;
 mod power;
 mod probe;
 mod reaper;
+mod remedy;
 mod stop;
 #[cfg(test)]
 mod testing;
@@ -67,7 +71,10 @@ mod vcpus;
 mod vm;
 
 pub use boot_report::BootReport;
-pub use builder::{BOOT_DEADLINE_MAX, CPUS_MAX, MEMORY_MIB_MAX, MEMORY_MIB_MIN, VmBuilder};
+pub use builder::{
+    BOOT_DEADLINE_MAX, CONSOLE_CAPACITY_MAX, CONSOLE_CAPACITY_MIN, CPUS_MAX, MEMORY_MIB_MAX,
+    MEMORY_MIB_MIN, VmBuilder,
+};
 pub use console_log::{ConsoleLog, Tap};
 pub use error::{BootFailure, BootPhase, HostError, KernelProblem, StartError, UsageError};
 pub use inspect::{ExecutionView, ExecutionsView, VmView};

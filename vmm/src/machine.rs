@@ -10,13 +10,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_exec::Link as _;
 use forebay_virtio_console::{Console, Inspection};
 use kvm_ioctls::{Kvm, VmFd};
 use vm_memory::GuestMemoryMmap;
+use vmm_sys_util::eventfd::EventFd;
 
 use crate::agent::{AgentSide, Transmitter};
 use crate::boot::{self, BootSource, cmdline::CommandLine};
@@ -32,7 +32,7 @@ use crate::layout::KVM_TSS;
 use crate::memory::{self, MIB};
 use crate::power::Power;
 use crate::probe::{self, Probing};
-use crate::reaper::{self, Remains};
+use crate::reaper::{self, Reaper, Reaping, Remains};
 use crate::stop::{Lifecycle, StopReason, eventfd};
 use crate::vcpu::look::VcpuView;
 use crate::vcpu::{BOOT_VCPU, Vcpu};
@@ -63,14 +63,15 @@ pub struct Machine {
     log: Arc<ConsoleLog>,
     vcpus: Arc<Vcpus>,
     console: Arc<Console>,
-    /// Taken by the reaper.
-    remains: Option<Remains>,
+    power_button: EventFd,
+    /// `None` once they were sent to the reaper.
+    remains: Option<(Remains, Reaper)>,
 }
 
 /// What a machine is made of before it runs.
 struct Assembly {
-    vm: VmFd,
     memory: GuestMemoryMmap,
+    vm: VmFd,
     vcpus: Vec<Vcpu>,
 }
 
@@ -87,8 +88,12 @@ impl Machine {
         probing: Probing,
     ) -> Result<Self, StartError> {
         let clock = Arc::new(BootClock::start());
+        let ready_by = spec
+            .boot_limit
+            .and_then(|limit| Instant::now().checked_add(limit));
         let kvm = kvm::open()?;
-        let Assembly { vm, memory, vcpus } = assemble(&kvm, &spec)?;
+        // An error drops them in the opposite order: the memory last.
+        let Assembly { memory, vm, vcpus } = assemble(&kvm, &spec)?;
         let lifecycle = Arc::new(Lifecycle::new(eventfd()?));
         let deadlines = Arc::new(Deadlines::new()?);
         let log = Arc::clone(&spec.console);
@@ -118,7 +123,7 @@ impl Machine {
             boot_vcpu.boot_at(entry)?;
         }
         clock.note(Moment::Loaded);
-        probing.result()?;
+        let threads = Vec::from_iter(probing.result()?);
 
         let Devices {
             bus,
@@ -126,54 +131,77 @@ impl Machine {
             drain,
             refill,
             acknowledge,
+            power_button,
         } = devices;
         let slots = vcpus.iter().map(Vcpu::look_slot).collect();
         let looks = Arc::new(Vcpus::new(slots, Arc::clone(&lifecycle)));
-        if let Some(limit) = spec.boot_limit {
-            deadlines
-                .set(Deadline::Boot, Instant::now().checked_add(limit))
-                .map_err(|e| HostError::new("timerfd_settime", e))?;
-        }
-        // From here on the parts are together: an error below drops the machine, which stops and
-        // frees whatever runs.
-        let mut machine = Self {
+        deadlines
+            .set(Deadline::Boot, ready_by)
+            .map_err(|e| HostError::new("timerfd_settime", e))?;
+        let (outbox, inbox) = reaper::channel();
+        let work = Loop {
             lifecycle: Arc::clone(&lifecycle),
-            clock: Arc::clone(&clock),
             deadlines: Arc::clone(&deadlines),
-            log,
             vcpus: Arc::clone(&looks),
-            console: Arc::clone(&console),
-            remains: Some(Remains {
-                threads: Vec::new(),
-                bus: Arc::clone(&bus),
-                console: Arc::clone(&console),
-                acknowledge,
-                vm,
-                memory,
-            }),
-        };
-        machine.adopt(event_loop::start(Loop {
-            lifecycle: Arc::clone(&lifecycle),
-            deadlines,
-            vcpus: looks,
             bus: Arc::clone(&bus),
-            console,
+            console: Arc::clone(&console),
             agent,
             drain,
             refill,
             boot_limit: spec.boot_limit,
-        })?);
-        for vcpu in vcpus {
-            let (bus, lifecycle) = (Arc::clone(&bus), Arc::clone(&lifecycle));
-            machine.adopt(vcpu.start(bus, lifecycle, Arc::clone(&clock))?);
-        }
-        Ok(machine)
+        };
+        let thread = event_loop::start(work, inbox)?;
+        let machine = Self {
+            lifecycle,
+            clock,
+            deadlines,
+            log,
+            vcpus: looks,
+            console: Arc::clone(&console),
+            power_button,
+            remains: Some((
+                Remains {
+                    threads,
+                    bus,
+                    console,
+                    acknowledge,
+                    vm,
+                    memory,
+                },
+                Reaper { outbox, thread },
+            )),
+        };
+        machine.start_vcpus(vcpus)
     }
 
-    fn adopt(&mut self, thread: JoinHandle<()>) {
-        if let Some(remains) = &mut self.remains {
-            remains.threads.push(thread);
+    /// Lets it run. On an error nothing is left.
+    fn start_vcpus(mut self, vcpus: Vec<Vcpu>) -> Result<Self, StartError> {
+        let mut vcpus = vcpus.into_iter();
+        while let Some(vcpu) = vcpus.next() {
+            let Some((remains, _)) = &mut self.remains else {
+                break;
+            };
+            let (bus, lifecycle) = (Arc::clone(&remains.bus), Arc::clone(&self.lifecycle));
+            match vcpu.start(bus, lifecycle, Arc::clone(&self.clock)) {
+                Ok(thread) => remains.threads.push(thread),
+                Err(e) => {
+                    // They hold the VM, which must be gone before its memory is.
+                    drop(vcpus);
+                    if let Some(freed) = self.end(StopReason::Dropped) {
+                        freed.wait_blocking();
+                    }
+                    return Err(e.into());
+                }
+            }
         }
+        Ok(self)
+    }
+
+    /// Begins the end and the clearing away; `None` if that was done before.
+    fn end(&mut self, reason: StopReason) -> Option<Reaping> {
+        let (remains, reaper) = self.remains.take()?;
+        self.lifecycle.stop(reason);
+        Some(reaper.reap(remains))
     }
 
     /// Stops the machine at once, as pulling the plug does, for the reason
@@ -188,15 +216,23 @@ impl Machine {
     }
 
     /// The guest has been asked to switch itself off: its doing so counts as requested, and if it has
-    /// not done so after `limit` it is stopped.
+    /// not done so after `limit` it is killed.
     pub(crate) fn expect_power_off(&self, limit: Duration) {
-        self.lifecycle.want_power_off();
+        self.lifecycle.want_power_off(limit);
         let at = Instant::now().checked_add(limit);
         if let Err(error) = self.deadlines.set(Deadline::PowerOff, at) {
             // No clock to give the guest time by.
             tracing::warn!(%error, "stopping without grace");
-            self.stop();
+            self.lifecycle.power_off_overdue();
         }
+    }
+
+    /// Presses the guest's power button (ACPI), as one does with a machine that listens to nothing
+    /// else. What it does then is its own affair: most switch themselves off, and
+    /// [`wait`](Self::wait) tells.
+    pub fn press_power_button(&self) {
+        // Fails only when the counter is full, and then the line is being raised anyway.
+        let _ = self.power_button.write(1);
     }
 
     /// Waits for the machine's end: its vCPUs have stopped, and their last output is in the log.
@@ -218,8 +254,7 @@ impl Machine {
     /// Stops the machine if it runs, and waits until every thread, descriptor and mapping of it is
     /// gone. Dropping the future leaves that to go on by itself.
     pub async fn close(mut self) -> StopReason {
-        self.lifecycle.stop(StopReason::Requested);
-        let freed = self.remains.take().map(reaper::reap);
+        let freed = self.end(StopReason::Requested);
         let reason = self.lifecycle.wait().await;
         // Holds the devices too.
         drop(self);
@@ -300,12 +335,9 @@ impl std::fmt::Debug for Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        let Some(remains) = self.remains.take() else {
-            return;
-        };
-        self.lifecycle.stop(StopReason::Dropped);
-        self.lifecycle.wait_vcpus();
-        drop(reaper::reap(remains));
+        if self.end(StopReason::Dropped).is_some() {
+            self.lifecycle.wait_vcpus();
+        }
     }
 }
 
@@ -349,7 +381,7 @@ fn assemble(kvm: &Kvm, spec: &MachineSpec) -> Result<Assembly, StartError> {
     let vcpus = (0..spec.cpus)
         .map(|id| Vcpu::new(&vm, supported, id, spec.cpus))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Assembly { vm, memory, vcpus })
+    Ok(Assembly { memory, vm, vcpus })
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+#![allow(unsafe_code)] // reading the union that KVM describes its interrupt controllers with
+
 use super::*;
 use crate::agent::NoAgent;
 use crate::agent_port::{Closed, Gate, HEADER_LEN, Outgoing, Verdict};
@@ -76,6 +78,18 @@ fn a_guest_that_never_leaves_its_loop_is_stopped() {
 }
 
 #[test]
+fn a_guest_that_does_not_switch_itself_off_when_asked_is_killed_and_that_is_told() {
+    let Some(machine) = run(&[&SPIN], Arc::new(NoAgent)) else {
+        return;
+    };
+    machine.expect_power_off(Duration::from_millis(50));
+    assert_eq!(
+        machine.wait_blocking(LONG),
+        Some(StopReason::Forced { after_ms: 50 })
+    );
+}
+
+#[test]
 fn a_running_guest_and_a_halted_one_are_told_apart_by_a_look() {
     let Some(running) = run(&[&SPIN], Arc::new(NoAgent)) else {
         return;
@@ -109,6 +123,52 @@ fn many_kicks_at_once_are_all_answered() {
     });
 }
 
+/// Set in the process that runs a test alone, with a limit of its own.
+const ALONE: &str = "FOREBAY_TEST_ALONE";
+
+/// Runs the test `name` in a process of its own, unless this is that process already.
+fn alone(name: &str, body: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let out = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success() && String::from_utf8_lossy(&out.stdout).contains("1 passed"),
+        "{out:?}"
+    );
+}
+
+#[test]
+fn a_guest_is_stopped_also_where_the_user_may_queue_no_signal() {
+    let name = "machine::tests::a_guest_is_stopped_also_where_the_user_may_queue_no_signal";
+    alone(name, || {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        let none = Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        };
+        setrlimit(Resource::Sigpending, none).unwrap();
+        let Some(machine) = run(&[&print("on"), &SPIN], Arc::new(NoAgent)) else {
+            return;
+        };
+        while machine.console_log().text() != "on" {
+            std::thread::yield_now();
+        }
+        machine.stop();
+        let reason = machine.wait_blocking(LONG);
+        if reason.is_none() {
+            // Not by unwinding: the drop would wait for the vCPU for ever.
+            eprintln!("the vCPU was not stopped");
+            std::process::exit(1);
+        }
+        assert_eq!(reason, Some(StopReason::Requested));
+    });
+}
+
 /// Lines of what this process has, by those that are ours.
 fn mine(directory: &str, wanted: impl Fn(&std::path::Path) -> bool) -> usize {
     std::fs::read_dir(directory)
@@ -128,6 +188,50 @@ fn a_drop_stops_the_guest_before_it_returns() {
     lifecycle.wait_vcpus();
     assert_eq!(lifecycle.reason(), Some(StopReason::Dropped));
     assert_eq!(lifecycle.wait_blocking(LONG), Some(StopReason::Dropped));
+}
+
+#[test]
+fn a_machine_that_is_dropped_on_a_vcpus_thread_is_freed_by_another() {
+    let Some(machine) = run(&[&SPIN], Arc::new(NoAgent)) else {
+        return;
+    };
+    let device = Arc::downgrade(&machine.console);
+    let waker = std::thread::spawn(move || {
+        machine.lifecycle.vcpu_runs_here();
+        drop(machine);
+    });
+    waker.join().unwrap();
+    let limit = Instant::now() + LONG.unwrap();
+    while device.upgrade().is_some() {
+        assert!(Instant::now() < limit, "nobody frees it");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_power_button_raises_its_line() {
+    let Some(machine) = run(&[&HALT], Arc::new(NoAgent)) else {
+        return;
+    };
+    // The second of the two old interrupt controllers latches an edge, with nobody to take it.
+    let pressed = || {
+        let mut chip = kvm_bindings::kvm_irqchip {
+            chip_id: kvm_bindings::KVM_IRQCHIP_PIC_SLAVE,
+            ..Default::default()
+        };
+        let (remains, _) = machine.remains.as_ref().unwrap();
+        remains.vm.get_irqchip(&mut chip).unwrap();
+        // SAFETY: the chip that was asked for is one of this kind.
+        let requests = unsafe { chip.chip.pic.irr };
+        requests & 1 << (crate::layout::GSI_POWER_BUTTON - 8) != 0
+    };
+    assert!(!pressed());
+    machine.press_power_button();
+    let limit = Instant::now() + LONG.unwrap();
+    while !pressed() {
+        assert!(Instant::now() < limit, "the line stays low");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

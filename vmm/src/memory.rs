@@ -10,7 +10,7 @@ use std::io;
 
 use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::VmFd;
-use vm_memory::mmap::MmapRegionBuilder;
+use vm_memory::mmap::{MmapRegionBuilder, MmapRegionError};
 use vm_memory::{GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _};
 use vm_memory::{GuestRegionMmap, MmapRegion};
 
@@ -60,18 +60,12 @@ pub(crate) fn map(bytes: u64) -> Result<GuestMemoryMmap, HostError> {
 }
 
 fn map_range(len: u64) -> Result<MmapRegion, HostError> {
-    let failed = |e: io::Error| {
-        HostError::on(
-            "map guest memory",
-            format!(
-                "{} MiB; is vm.overcommit_memory or RLIMIT_AS in the way?",
-                len / MIB
-            ),
-            e,
-        )
-    };
+    let failed = |e: io::Error| HostError::on("map guest memory", format!("{} MiB", len / MIB), e);
     let size = usize::try_from(len).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
-    let region = map_for_huge_pages(size).map_err(|e| failed(io::Error::other(e)))?;
+    let region = map_for_huge_pages(size).map_err(|e| match e {
+        MmapRegionError::Mmap(e) => failed(e),
+        e => failed(io::Error::other(e)),
+    })?;
     advise(&region, libc::MADV_DONTFORK, "MADV_DONTFORK")?;
     advise(&region, libc::MADV_DONTDUMP, "MADV_DONTDUMP")?;
     // Huge pages nearly halve the time to PID 1. A host kernel without them refuses the advice,
@@ -88,7 +82,7 @@ fn map_range(len: u64) -> Result<MmapRegion, HostError> {
 /// Newer host kernels place such mappings well by themselves, if the size is a multiple too. The
 /// others fill the address space downwards, so another mapping of the right size above it moves
 /// this one to where it should be. Other threads map memory meanwhile, hence the attempts.
-fn map_for_huge_pages(size: usize) -> Result<MmapRegion, vm_memory::mmap::MmapRegionError> {
+fn map_for_huge_pages(size: usize) -> Result<MmapRegion, MmapRegionError> {
     const ATTEMPTS: usize = 3;
     /// Large, so that it does not fit into a gap elsewhere. Nothing of it is ever touched.
     const SPACER: usize = 64 << 20;
@@ -134,8 +128,9 @@ pub(crate) fn attach(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), HostErro
             memory_size: region.len(),
             userspace_addr: region.as_ptr() as u64,
         };
-        // SAFETY: the range is a mapping that outlives the VM: the machine keeps a clone of `memory`
-        // until all of the VM's descriptors are closed. Slots do not overlap.
+        // SAFETY: the range is a mapping that outlives the VM: whoever makes the VM keeps a clone of
+        // `memory` until all of the VM's descriptors are closed, on an error too. Slots do not
+        // overlap.
         unsafe { vm.set_user_memory_region(description) }
             .map_err(|e| HostError::on("KVM_SET_USER_MEMORY_REGION", slot, e))?;
     }

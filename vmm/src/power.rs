@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::console_log::ConsoleLog;
 use crate::deadline::{Deadline, Deadlines};
+use crate::guest_text;
 use crate::layout::{
     PORT_I8042, PORT_PVPANIC, PORT_RESET, PORT_SLEEP_CONTROL, PORT_SLEEP_STATUS, RESET_VALUE,
     SLEEP_TYPE_SOFT_OFF,
@@ -134,7 +135,7 @@ fn panic_message(console: &str) -> Option<String> {
         .find_map(|line| line.split_once(PANIC_TEXT))?
         .1
         .trim();
-    (!message.is_empty()).then(|| message.to_owned())
+    (!message.is_empty()).then(|| guest_text::line(message))
 }
 
 #[cfg(test)]

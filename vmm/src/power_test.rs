@@ -82,6 +82,22 @@ fn the_reason_quotes_the_console() {
 }
 
 #[test]
+fn a_panic_without_end_is_cut() {
+    let it = Registers::new();
+    let text = format!("{PANIC_TEXT}{}\n", "x".repeat(4000));
+    it.console.append(text.as_bytes());
+    it.power.write(0x505, 1);
+    it.power.write(0x602, 1);
+    let Some(StopReason::Panic {
+        message: Some(message),
+    }) = it.lifecycle.reason()
+    else {
+        panic!("no message");
+    };
+    assert!(message.len() < 1000, "{} bytes", message.len());
+}
+
+#[test]
 fn other_ports_are_somebody_elses() {
     let it = Registers::new();
     assert!(!it.power.write(0x3f8, 1));

@@ -11,17 +11,17 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvm_bindings::{CpuId, kvm_regs, kvm_segment, kvm_sregs};
-use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
+use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use crate::error::HostError;
 use crate::kvm::{self, KvmError};
 use crate::memory;
 use crate::threads;
-use crate::vcpu::kick::KickTarget;
+use crate::vcpu::kick::{self, KickTarget};
 
 /// Far more than any KVM that runs guests needs, and short enough to wait for.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -61,120 +61,187 @@ static CAPABLE: OnceLock<()> = OnceLock::new();
 /// [`KvmError::EmulatesOnly`] names the first instruction that did not work; the others say why no
 /// VM could be created to find out.
 pub fn probe() -> Result<(), KvmError> {
-    if CAPABLE.get().is_none() {
-        run(&kvm::open()?)?;
-        let _ = CAPABLE.set(());
+    if let Some(closing) = start().result()? {
+        threads::join(closing);
     }
     Ok(())
 }
 
-/// A probe that runs beside something else, if one is needed at all.
-pub(crate) struct Probing(Option<JoinHandle<Result<(), KvmError>>>);
+/// A probe that runs beside something else, if one is needed at all. Dropping it ends it: nothing
+/// of it is left afterwards.
+pub(crate) struct Probing {
+    /// When the guest has to be done.
+    until: Instant,
+    guest: Arc<Guest>,
+    answer: mpsc::Receiver<Result<(), KvmError>>,
+    /// `None` if the answer came without a thread.
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The probe's guest, as others may stop it.
+#[derive(Default)]
+struct Guest {
+    kick: KickTarget,
+    give_up: AtomicBool,
+}
 
 /// Starts [`probe`] on a thread of its own, unless the answer is known.
 pub(crate) fn start() -> Probing {
+    const NAME: &str = "forebay-probe";
     if CAPABLE.get().is_some() {
-        return Probing(None);
+        return Probing::answered(Ok(()));
     }
-    // Without a thread to be had, the answer is found when it is asked for.
-    Probing(threads::spawn("forebay-probe".into(), probe).ok())
+    let guest = Arc::new(Guest::default());
+    let (sender, answer) = mpsc::channel();
+    let work = {
+        let guest = Arc::clone(&guest);
+        move || run(&guest, &sender)
+    };
+    match threads::spawn(NAME.into(), work) {
+        Ok(thread) => Probing {
+            until: Instant::now() + DEADLINE,
+            guest,
+            answer,
+            thread: Some(thread),
+        },
+        Err(e) => Probing::answered(Err(HostError::on("start thread", NAME, e).into())),
+    }
 }
 
 impl Probing {
+    fn answered(outcome: Result<(), KvmError>) -> Self {
+        let (sender, answer) = mpsc::channel();
+        // The receiver is right here.
+        let _ = sender.send(outcome);
+        Self {
+            until: Instant::now(),
+            guest: Arc::default(),
+            answer,
+            thread: None,
+        }
+    }
+
     /// For guests that only use what every KVM can do.
     #[cfg(test)]
     pub(crate) fn not_needed() -> Self {
-        Self(Some(std::thread::spawn(|| Ok(()))))
+        Self::answered(Ok(()))
     }
 
-    /// Waits for the answer.
-    pub(crate) fn result(self) -> Result<(), KvmError> {
-        match self.0.map(JoinHandle::join) {
-            None => probe(),
-            Some(Ok(outcome)) => outcome,
-            Some(Err(_)) => {
-                Err(HostError::new("probe", io::Error::other("its thread died")).into())
-            }
+    /// Waits for the answer. A thread that comes with it still closes the probe's VM, which is the
+    /// dearest part of all this: join it where nobody waits.
+    pub(crate) fn result(mut self) -> Result<Option<JoinHandle<()>>, KvmError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        let answer = self.answer.recv_timeout(left).or_else(|_| {
+            self.guest.stop();
+            self.answer.recv()
+        });
+        answer.unwrap_or_else(|_| {
+            Err(HostError::new("probe", io::Error::other("its thread died")).into())
+        })?;
+        Ok(self.thread.take())
+    }
+}
+
+impl Drop for Probing {
+    fn drop(&mut self) {
+        self.guest.stop();
+        if let Some(thread) = self.thread.take() {
+            threads::join(thread);
         }
     }
 }
 
-fn run(kvm: &Kvm) -> Result<(), KvmError> {
-    let supported = kvm::supported_cpuid(kvm)?;
-    let steps = steps(supported);
-    let vm = kvm::create_vm(kvm)?;
-    let memory = memory::map(MEMORY_LEN)?;
-    write_memory(&memory, &steps)?;
-    memory::attach(&vm, &memory)?;
-    let vcpu = vm
-        .create_vcpu(0)
-        .map_err(|e| HostError::new("KVM_CREATE_VCPU", e))?;
-    vcpu.set_cpuid2(supported)
-        .map_err(|e| HostError::new("KVM_SET_CPUID2", e))?;
-    enter_long_mode(&vcpu, supported)?;
-    let how = match run_to_the_end(vm, vcpu)? {
-        End::Done => return Ok(()),
-        End::Stopped(how) => how,
-    };
-    let reached: u8 = memory
-        .read_obj(GuestAddress(PROGRESS.into()))
-        .unwrap_or_default();
-    let instruction = usize::from(reached)
-        .checked_sub(1)
-        .and_then(|last| steps.get(last))
-        .map_or("the first instruction in 64-bit mode", |step| step.name);
-    Err(KvmError::EmulatesOnly { instruction, how })
+impl Guest {
+    fn stop(&self) {
+        self.give_up.store(true, Ordering::Release);
+        self.kick.kick();
+    }
+
+    /// Runs it to its end; what stopped it, if it did not get there.
+    fn run(&self, vcpu: &mut VcpuFd) -> Result<Option<String>, HostError> {
+        let _registered = self
+            .kick
+            .enter(vcpu)
+            .map_err(|e| HostError::new("KVM_SET_SIGNAL_MASK", e))?;
+        while !self.give_up.load(Ordering::Acquire) {
+            match vcpu.run() {
+                Ok(VcpuExit::IoOut(port, _)) if port == u16::from(DONE_PORT) => return Ok(None),
+                Ok(exit) => return Ok(Some(describe(&exit))),
+                Err(e) if [libc::EINTR, libc::EAGAIN].contains(&e.errno()) => kick::drain(),
+                Err(e) => return Ok(Some(format!("KVM_RUN: {e}"))),
+            }
+        }
+        Ok(Some(format!("no end within {DEADLINE:?}")))
+    }
 }
 
-enum End {
-    Done,
-    Stopped(String),
-}
-
-/// Runs the guest on a thread of its own, so that an endless emulation can be stopped.
-fn run_to_the_end(vm: VmFd, mut vcpu: VcpuFd) -> Result<End, HostError> {
-    let target = Arc::new(KickTarget::default());
-    let give_up = Arc::new(AtomicBool::new(false));
-    let (sender, receiver) = mpsc::channel();
-    let thread = {
-        let (target, give_up) = (Arc::clone(&target), Arc::clone(&give_up));
-        threads::spawn("forebay-probed".into(), move || -> io::Result<()> {
-            let registered = target.enter(&vcpu)?;
-            let end = loop {
-                if give_up.load(Ordering::Acquire) {
-                    break End::Stopped(format!("no end within {DEADLINE:?}"));
-                }
-                match vcpu.run() {
-                    Ok(VcpuExit::IoOut(port, _)) if port == u16::from(DONE_PORT) => {
-                        break End::Done;
-                    }
-                    Ok(exit) => break End::Stopped(describe(&exit)),
-                    Err(e) if [libc::EINTR, libc::EAGAIN].contains(&e.errno()) => target.drain(),
-                    Err(e) => break End::Stopped(format!("KVM_RUN: {e}")),
-                }
-            };
-            drop(registered);
-            drop(vcpu);
-            // The VM goes with its thread: closing it is the dearest part of all this, and nobody
-            // need wait for it.
-            let _ = sender.send(end);
-            drop(vm);
-            Ok(())
-        })
-        .map_err(|e| HostError::on("start thread", "forebay-probed", e))?
-    };
-    let end = receiver.recv_timeout(DEADLINE).or_else(|_| {
-        give_up.store(true, Ordering::Release);
-        target.kick();
-        receiver.recv()
+/// The probe's thread: makes the VM, answers, and closes the VM.
+fn run(guest: &Guest, answer: &mpsc::Sender<Result<(), KvmError>>) {
+    let outcome = threads::catch(|| {
+        let mut trial = Trial::new()?;
+        let outcome = trial.run(guest);
+        Ok((outcome, trial))
     });
-    match end {
-        Ok(end) => Ok(end),
-        // The sender is gone without a word: the thread failed before the guest ran.
-        Err(_) => match thread.join() {
-            Ok(Err(e)) => Err(HostError::new("KVM_SET_SIGNAL_MASK", e)),
-            _ => Err(HostError::new("probe", io::Error::other("its thread died"))),
-        },
+    let (outcome, trial) = match outcome {
+        Ok(Ok((outcome, trial))) => (outcome, Some(trial)),
+        Ok(Err(e)) => (Err(e), None),
+        Err(message) => {
+            let error = HostError::new("probe", io::Error::other(message));
+            (Err(error.into()), None)
+        }
+    };
+    if outcome.is_ok() {
+        let _ = CAPABLE.set(());
+    }
+    // Nobody listens if the probe was dropped.
+    let _ = answer.send(outcome);
+    drop(trial);
+}
+
+/// The VM, in the order of dropping.
+struct Trial {
+    steps: Vec<Step>,
+    vcpu: VcpuFd,
+    _vm: VmFd,
+    memory: GuestMemoryMmap,
+}
+
+impl Trial {
+    fn new() -> Result<Self, KvmError> {
+        let kvm = kvm::open()?;
+        let supported = kvm::supported_cpuid(&kvm)?;
+        let steps = steps(supported);
+        let vm = kvm::create_vm(&kvm)?;
+        let memory = memory::map(MEMORY_LEN)?;
+        write_memory(&memory, &steps)?;
+        memory::attach(&vm, &memory)?;
+        let vcpu = vm
+            .create_vcpu(0)
+            .map_err(|e| HostError::new("KVM_CREATE_VCPU", e))?;
+        vcpu.set_cpuid2(supported)
+            .map_err(|e| HostError::new("KVM_SET_CPUID2", e))?;
+        enter_long_mode(&vcpu, supported)?;
+        Ok(Self {
+            steps,
+            vcpu,
+            _vm: vm,
+            memory,
+        })
+    }
+
+    fn run(&mut self, guest: &Guest) -> Result<(), KvmError> {
+        let Some(how) = guest.run(&mut self.vcpu)? else {
+            return Ok(());
+        };
+        let reached: u8 = self
+            .memory
+            .read_obj(GuestAddress(PROGRESS.into()))
+            .unwrap_or_default();
+        let instruction = usize::from(reached)
+            .checked_sub(1)
+            .and_then(|last| self.steps.get(last))
+            .map_or("the first instruction in 64-bit mode", |step| step.name);
+        Err(KvmError::EmulatesOnly { instruction, how })
     }
 }
 

@@ -43,3 +43,11 @@ fn where_kvm_is_there_the_probe_comes_to_an_end_that_says_something() {
         Err(other) => assert!(!other.to_string().is_empty()),
     }
 }
+
+#[test]
+fn a_probe_that_nobody_waits_for_leaves_nothing() {
+    let probing = start();
+    let guest = Arc::downgrade(&probing.guest);
+    drop(probing);
+    assert!(guest.upgrade().is_none(), "its thread goes on");
+}

@@ -1,10 +1,11 @@
 //! Taking a stopped VM apart, off everybody's way.
 //!
 //! Closing a VM's descriptors and unmapping its memory takes KVM and the host kernel tens of
-//! milliseconds. Whoever drops a VM wants it stopped and gone, not to wait for that; so one
-//! short-lived thread per VM does it.
+//! milliseconds. Whoever drops a VM wants it stopped and gone, not to wait for that. So the thread
+//! of the VM's event loop, which has nothing left to do when the VM has ended, does it: it exists
+//! already, so there is no moment at which a thread is needed and cannot be had.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use forebay_virtio_console::Console;
@@ -19,6 +20,7 @@ use crate::threads;
 /// What is left of a VM, in the order in which it must go: threads before what they use, the
 /// descriptors before the memory that KVM was shown.
 pub(crate) struct Remains {
+    /// The vCPUs', and the probe's, which still closes its own VM, perhaps.
     pub(crate) threads: Vec<JoinHandle<()>>,
     pub(crate) bus: Arc<Bus>,
     pub(crate) console: Arc<Console>,
@@ -47,11 +49,65 @@ impl Remains {
     }
 }
 
+/// A VM's remains on their way to its reaper, and whom to tell.
+struct Parcel {
+    remains: Remains,
+    done: oneshot::Sender<()>,
+}
+
+/// The reaper's end: where the remains arrive.
+pub(crate) struct Inbox(mpsc::Receiver<Parcel>);
+
+/// The way to the inbox.
+pub(crate) struct Outbox(mpsc::Sender<Parcel>);
+
+/// The way to a reaper that has yet to be started.
+pub(crate) fn channel() -> (Outbox, Inbox) {
+    let (sender, receiver) = mpsc::channel();
+    (Outbox(sender), Inbox(receiver))
+}
+
+impl Inbox {
+    /// The last thing a VM's thread does: waits until the VM is dropped, and clears it away.
+    pub(crate) fn reap(self) {
+        // An error means that nothing was left to be cleared.
+        if let Ok(Parcel { remains, done }) = self.0.recv() {
+            remains.clear();
+            // Nobody listens if the VM was dropped rather than closed.
+            let _ = done.send(());
+        }
+    }
+}
+
+/// A VM's reaper, waiting.
+pub(crate) struct Reaper {
+    pub(crate) outbox: Outbox,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+impl Reaper {
+    /// Frees `remains`, once the VM has ended; its end must have begun. Does not wait.
+    pub(crate) fn reap(self, remains: Remains) -> Reaping {
+        let (sender, done) = oneshot::channel();
+        let parcel = Parcel {
+            remains,
+            done: sender,
+        };
+        if let Err(mpsc::SendError(parcel)) = self.outbox.0.send(parcel) {
+            // It died, for all that it does not panic. Then this thread has to.
+            parcel.remains.clear();
+        }
+        Reaping {
+            done,
+            thread: self.thread,
+        }
+    }
+}
+
 /// A VM that is being taken apart. Dropping this does not stop it.
 pub(crate) struct Reaping {
     done: oneshot::Receiver<()>,
-    /// `None` if there was no thread to be had and it has been done already.
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
 }
 
 impl Reaping {
@@ -59,33 +115,12 @@ impl Reaping {
     pub(crate) async fn wait(self) {
         // An error means that the reaper panicked; it ends all the same.
         let _ = self.done.await;
-        if let Some(thread) = self.thread {
-            // That was the last thing it did: the join does not hold up the caller.
-            threads::join(thread);
-        }
+        // That was the last thing it did: the join does not hold up the caller.
+        threads::join(self.thread);
     }
-}
 
-/// Frees `remains`. The VM's end must have begun.
-pub(crate) fn reap(remains: Remains) -> Reaping {
-    let (sender, done) = oneshot::channel();
-    // Behind a lock, so that they are still here if no thread can be started.
-    let parcel = Arc::new(Mutex::new(Some((remains, sender))));
-    let clear = {
-        let parcel = Arc::clone(&parcel);
-        move || {
-            let taken = parcel.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some((remains, sender)) = taken {
-                remains.clear();
-                // Nobody listens if the VM was dropped rather than closed.
-                let _ = sender.send(());
-            }
-        }
-    };
-    let thread = threads::spawn("forebay-reaper".into(), clear.clone()).ok();
-    if thread.is_none() {
-        // Then it takes the caller's time, rather than the host's memory for ever.
-        clear();
+    /// The same, blocking this thread.
+    pub(crate) fn wait_blocking(self) {
+        threads::join(self.thread);
     }
-    Reaping { done, thread }
 }

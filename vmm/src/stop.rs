@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::error::HostError;
+use crate::guest_text::Escaped;
 use crate::vcpu::kick::KickTarget;
 use crate::vcpu::registers::Registers;
 
@@ -26,6 +27,12 @@ use crate::vcpu::registers::Registers;
 pub enum StopReason {
     /// The host program asked for it.
     Requested,
+    /// The host program asked the guest to switch itself off, and it did not: it was killed. What it
+    /// had not written to its disks by then is lost.
+    Forced {
+        /// How long it was given, in milliseconds.
+        after_ms: u64,
+    },
     /// The host program dropped the VM.
     Dropped,
     /// The guest switched itself off (ACPI S5).
@@ -34,7 +41,8 @@ pub enum StopReason {
     Reboot,
     /// The guest's kernel reported a panic.
     Panic {
-        /// The kernel's last words on the console, if they were seen there.
+        /// The kernel's last words on the console, if they were seen there: the guest's text, cut to
+        /// a readable length and otherwise as it was printed.
         message: Option<String>,
     },
     /// A vCPU shut down: an exception while delivering an exception.
@@ -83,7 +91,7 @@ impl StopReason {
     /// Whether the host program wanted this end.
     #[must_use]
     pub fn is_requested(&self) -> bool {
-        matches!(self, Self::Requested | Self::Dropped)
+        matches!(self, Self::Requested | Self::Forced { .. } | Self::Dropped)
     }
 }
 
@@ -96,6 +104,12 @@ impl fmt::Display for StopReason {
             };
         match self {
             Self::Requested => f.write_str("the VM was stopped as asked"),
+            Self::Forced { after_ms } => write!(
+                f,
+                "the guest was asked to switch itself off, had not done so after {} s, and was \
+                 killed; allow it more time if it needs it",
+                *after_ms as f64 / 1000.0
+            ),
             Self::Dropped => f.write_str("the VM was dropped"),
             Self::PowerOff => f.write_str("the guest switched itself off"),
             Self::Reboot => f.write_str(
@@ -105,7 +119,7 @@ impl fmt::Display for StopReason {
             Self::Panic { message } => {
                 f.write_str("the guest's kernel panicked")?;
                 match message {
-                    Some(message) => write!(f, ": {message}"),
+                    Some(message) => write!(f, ": {}", Escaped(message)),
                     None => f.write_str("; add `loglevel=7` to the command line to see why"),
                 }
             }
@@ -132,7 +146,9 @@ impl fmt::Display for StopReason {
                 )?;
                 registers(f, seen)
             }
-            Self::AgentLost { why } => write!(f, "the agent in the guest was lost: {why}"),
+            Self::AgentLost { why } => {
+                write!(f, "the agent in the guest was lost: {}", Escaped(why))
+            }
             Self::BootDeadline { limit_ms, halted } => {
                 write!(
                     f,
@@ -167,8 +183,6 @@ pub(crate) struct Lifecycle {
     changed: Condvar,
     /// Fast path for the vCPU threads: a reason is there.
     stopping: AtomicBool,
-    /// The host program asked the guest to switch off, so that its power-off is no surprise.
-    power_off_wanted: AtomicBool,
     /// Wakes the event loop.
     wake_loop: EventFd,
     announced: watch::Sender<Option<StopReason>>,
@@ -179,21 +193,19 @@ struct State {
     reason: Option<StopReason>,
     /// vCPU threads that may still enter the guest.
     running: usize,
+    /// The host program asked the guest to switch off, within this time, so that its power-off is no
+    /// surprise.
+    power_off_within: Option<Duration>,
     kicks: Vec<Arc<KickTarget>>,
 }
 
 impl Lifecycle {
-    /// How often a vCPU that has not stopped is kicked again. A kick is only ever lost to the
-    /// host's limit on queued signals.
-    const KICK_AGAIN: Duration = Duration::from_millis(20);
-
     /// `wake_loop` is written when the event loop has to look here.
     pub(crate) fn new(wake_loop: EventFd) -> Self {
         Self {
             state: Mutex::default(),
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
-            power_off_wanted: AtomicBool::new(false),
             wake_loop,
             announced: watch::Sender::new(None),
         }
@@ -225,24 +237,30 @@ impl Lifecycle {
         self.wake_loop();
     }
 
-    /// The host program has asked the guest to switch off.
-    pub(crate) fn want_power_off(&self) {
-        self.power_off_wanted.store(true, Ordering::Release);
+    /// The host program has asked the guest to switch off, and will wait this long.
+    pub(crate) fn want_power_off(&self, within: Duration) {
+        self.lock().power_off_within = Some(within);
+    }
+
+    /// The guest that was asked to switch off has not done so in its time.
+    pub(crate) fn power_off_overdue(&self) {
+        let within = self.lock().power_off_within.unwrap_or_default();
+        self.stop(StopReason::Forced {
+            after_ms: u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
+        });
     }
 
     /// Begins the end, if it has not begun: the first reason is the reason. Callable from any
     /// thread; does not wait.
     pub(crate) fn stop(&self, reason: StopReason) {
+        let mut state = self.lock();
         let reason = match reason {
-            StopReason::PowerOff if self.power_off_wanted.load(Ordering::Acquire) => {
-                StopReason::Requested
-            }
+            StopReason::PowerOff if state.power_off_within.is_some() => StopReason::Requested,
             reason => reason,
         };
-        let mut state = self.lock();
-        if state.reason.is_none() {
-            tracing::debug!(%reason, "VM stops");
-            state.reason = Some(reason);
+        let first = state.reason.is_none();
+        if first {
+            state.reason = Some(reason.clone());
         }
         self.stopping.store(true, Ordering::Release);
         for kick in &state.kicks {
@@ -250,6 +268,10 @@ impl Lifecycle {
         }
         drop(state);
         self.wake_loop();
+        if first {
+            // Without the lock: the program's subscriber may do anything, also look at this VM.
+            tracing::debug!(%reason, "VM stops");
+        }
     }
 
     /// Whether the end has begun.
@@ -297,16 +319,10 @@ impl Lifecycle {
         }
         let mut state = self.lock();
         while state.running > 0 {
-            let (again, timeout) = self
+            state = self
                 .changed
-                .wait_timeout(state, Self::KICK_AGAIN)
+                .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
-            state = again;
-            if timeout.timed_out() {
-                for kick in &state.kicks {
-                    kick.kick();
-                }
-            }
         }
     }
 

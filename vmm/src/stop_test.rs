@@ -19,13 +19,17 @@ fn the_first_reason_is_the_reason() {
 #[test]
 fn a_power_off_that_was_asked_for_is_as_asked() {
     let life = lifecycle();
-    life.want_power_off();
+    life.want_power_off(Duration::ZERO);
     life.stop(StopReason::PowerOff);
     assert_eq!(life.reason(), Some(StopReason::Requested));
     let life = lifecycle();
-    life.want_power_off();
+    life.want_power_off(Duration::ZERO);
     life.stop(StopReason::Panic { message: None });
     assert_eq!(life.reason(), Some(StopReason::Panic { message: None }));
+    let life = lifecycle();
+    life.want_power_off(Duration::from_millis(1500));
+    life.power_off_overdue();
+    assert_eq!(life.reason(), Some(StopReason::Forced { after_ms: 1500 }));
 }
 
 #[test]
@@ -88,6 +92,7 @@ fn each_reason_says_something_of_its_own() {
     let reasons = [
         StopReason::Requested,
         StopReason::Dropped,
+        StopReason::Forced { after_ms: 1 },
         StopReason::PowerOff,
         StopReason::Reboot,
         StopReason::Panic { message: None },
@@ -113,7 +118,19 @@ fn each_reason_says_something_of_its_own() {
     ];
     let texts: std::collections::HashSet<_> = reasons.iter().map(ToString::to_string).collect();
     assert_eq!(texts.len(), reasons.len());
-    assert!(reasons[8].to_string().contains("1.5 s"));
+    assert!(reasons[9].to_string().contains("1.5 s"));
+}
+
+#[test]
+fn the_guests_words_do_nothing_to_a_terminal() {
+    let reason = StopReason::Panic {
+        message: Some("\x1b]0;title\x07".into()),
+    };
+    let text = reason.to_string();
+    assert!(
+        text.contains("]0;title") && !text.contains('\x1b'),
+        "{text}"
+    );
 }
 
 #[test]

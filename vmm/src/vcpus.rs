@@ -27,8 +27,12 @@ impl Vcpus {
         }
     }
 
-    /// What each vCPU is doing, in order; `None` for one that did not answer. Costs each an exit.
+    /// What each vCPU is doing, in order; `None` for one that did not answer, as none does whose VM
+    /// has ended. Costs each an exit.
     pub(crate) fn look(&self) -> Vec<Option<VcpuView>> {
+        if self.lifecycle.is_stopping() {
+            return vec![None; self.slots.len()];
+        }
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         for slot in &self.slots {
             slot.ask();

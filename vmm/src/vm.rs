@@ -16,14 +16,19 @@ use crate::boot_report::{BootReport, GuestTimes};
 use crate::builder::VmBuilder;
 use crate::console_log::ConsoleLog;
 use crate::error::{HostError, StartError};
+use crate::guest_text;
 use crate::hub_side::HubSide;
 use crate::inspect::VmView;
 use crate::machine::Machine;
 use crate::stop::StopReason;
 use crate::threads;
 
-/// Beyond the grace given to its processes, what a guest gets to switch itself off.
-const POWER_OFF_MARGIN: Duration = Duration::from_secs(2);
+/// Beyond the grace given to its processes, what a guest gets to switch itself off: the agent waits
+/// two seconds for processes that it has killed, then writes everything to disk.
+const POWER_OFF_MARGIN: Duration = Duration::from_secs(10);
+/// The grace that the agent gives its processes when it is not told one: the power button says no
+/// number.
+const BUTTON_GRACE: Duration = Duration::from_secs(5);
 
 /// A running VM.
 ///
@@ -139,15 +144,28 @@ impl Vm {
     }
 
     /// Asks the guest to end and waits until it has: SIGTERM to every process, SIGKILL after
-    /// `grace` to those that are left, file systems written, power off. A guest that does not obey is killed
-    /// two seconds after the grace, whether or not this future is polled.
+    /// `grace` to those that are left, file systems written, power off. A guest that has not obeyed
+    /// ten seconds after the grace is killed, whether or not this future is still polled.
     ///
-    /// The reason is [`StopReason::Requested`] unless the guest had ended otherwise before.
+    /// While the agent is not connected its power button is pressed as well, which means a grace of
+    /// five seconds to the guest, and should it connect it is told at once.
+    ///
+    /// The reason is [`StopReason::Requested`] if it obeyed and [`StopReason::Forced`] if it had to be
+    /// killed, unless it had ended otherwise before.
     pub async fn stop(&self, grace: Duration) -> StopReason {
+        let connected = ["greeting", "ready"].contains(&self.hub.inspect().state);
+        let patience = if connected {
+            grace
+        } else {
+            grace.max(BUTTON_GRACE)
+        };
         self.machine
-            .expect_power_off(grace.saturating_add(POWER_OFF_MARGIN));
+            .expect_power_off(patience.saturating_add(POWER_OFF_MARGIN));
         let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
         self.hub.power_off(false, grace_ms);
+        if !connected {
+            self.machine.press_power_button();
+        }
         self.machine.wait().await
     }
 
@@ -235,7 +253,7 @@ async fn wait_for_agent(machine: &Machine, hub: &Hub) -> Result<Ready, StopReaso
         ready
             .as_mut()
             .poll(cx)
-            .map(|outcome| outcome.map_err(|refusal| Err(refusal.to_string())))
+            .map(|outcome| outcome.map_err(|refusal| Err(guest_text::line(&refusal.to_string()))))
     })
     .await;
     match first {
@@ -249,3 +267,9 @@ async fn wait_for_agent(machine: &Machine, hub: &Hub) -> Result<Ready, StopReaso
         }
     }
 }
+
+/// A VM is shared between threads and tasks; losing that would break its users' builds.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Vm>();
+};

@@ -56,23 +56,21 @@ impl Console {
     /// Places frames, without settling the gate. No lock of the agent's port may be held. Whether
     /// the gate was called: not if another call covers this one.
     fn place(&self) -> bool {
-        let Some(pumped) = self.pump() else {
-            return false;
-        };
-        if pumped.failed {
+        let pumped = self.pump();
+        if pumped == Pumped::Failed {
             self.end_failed_link(&mut lock(&self.from_guest));
         }
-        true
+        pumped != Pumped::Covered
     }
 
-    /// Places frames; no more than one thread at a time does. `None` if another one is at it.
-    fn pump(&self) -> Option<Pumped> {
+    /// Places frames; no more than one thread at a time does.
+    fn pump(&self) -> Pumped {
         // Whoever counts from zero works; the others leave their call to it. It goes round again
         // until no call came in while it worked, so none is lost.
         if self.transmit_calls.fetch_add(1, Ordering::AcqRel) != 0 {
-            return None;
+            return Pumped::Covered;
         }
-        let mut pumped = Pumped::default();
+        let mut pumped = Pumped::Done;
         let mut working = Working::new(self);
         let mut budget = Budget::TRANSMIT;
         for _ in 0..TRANSMIT_ROUNDS {
@@ -80,11 +78,13 @@ impl Console {
             let mut port = lock(&self.to_guest);
             let before = port.counters.buffers;
             let placed = port.fill(&*self.gate, &*self.interrupt, &mut budget);
-            pumped.placed |= port.counters.buffers != before;
+            if port.counters.buffers != before {
+                self.placed.store(true, Ordering::Relaxed);
+            }
             drop(port);
             match placed {
                 Placed::Everything => {}
-                Placed::Failed => pumped.failed = true,
+                Placed::Failed => pumped = Pumped::Failed,
                 Placed::BudgetSpent => break,
             }
             if working.end(covered) {
@@ -92,7 +92,7 @@ impl Console {
             }
         }
         // If it did not come to its end, `working` leaves the rest to the loop.
-        Some(pumped)
+        pumped
     }
 
     /// Ends the connection if the side towards the guest found it broken.
@@ -116,7 +116,8 @@ impl Console {
         if port.owner == Owner::EventLoop || port.queue.is_none() {
             return;
         }
-        let streaming = port.cadence.kick(Instant::now());
+        let placed = self.placed.swap(false, Ordering::Relaxed);
+        let streaming = port.cadence.kick(Instant::now(), placed);
         let mut budget = Budget::INLINE;
         let mut taken = 0;
         let hand_over = loop {
@@ -129,15 +130,15 @@ impl Console {
                 break false;
             }
         };
+        let cost = Budget::INLINE.bytes.saturating_sub(budget.bytes);
+        port.cadence.served(cost);
         self.signal(&mut port.queue, taken, Turn::Inline);
         if hand_over {
             port.owner = Owner::EventLoop;
             port.cadence.handed_over();
             port.counters.handovers += 1;
         }
-        if self.answer(&mut port) {
-            port.cadence.start_anew();
-        }
+        self.answer(&mut port);
         drop(port);
         // Only now: a loop that woke before the ring was its own would find nothing to do.
         if hand_over {
@@ -214,13 +215,11 @@ impl Console {
         }
     }
 
-    /// Places the gate's answers to what was just judged. Whether anything was placed.
-    fn answer(&self, port: &mut AgentFromGuest) -> bool {
-        let pumped = self.pump().unwrap_or_default();
-        if pumped.failed {
+    /// Places the gate's answers to what was just judged.
+    fn answer(&self, port: &mut AgentFromGuest) {
+        if self.pump() == Pumped::Failed {
             self.end_failed_link(port);
         }
-        pumped.placed
     }
 
     /// Judges what the guest has written so far; what it adds meanwhile may wait. A guest that
@@ -267,7 +266,6 @@ impl Console {
         let mut port = lock(&self.from_guest);
         port.queue = None;
         port.owner = Owner::Vcpu;
-        port.cadence.start_anew();
         let ended = port.channel == Channel::Open;
         self.end_connection(&mut port, Closed::Reset, Channel::Closed);
         lock(&self.to_guest).queue = None;
@@ -288,12 +286,14 @@ impl Console {
 }
 
 /// What came of placing frames.
-#[derive(Debug, Default)]
-struct Pumped {
-    /// A buffer was filled.
-    placed: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pumped {
+    /// Another call is at it and covers this one.
+    Covered,
+    /// What could be placed was, or is left to the event loop.
+    Done,
     /// The link failed: the connection must end.
-    failed: bool,
+    Failed,
 }
 
 /// The turn at placing frames, of which there is one. Dropped before it is done, because the

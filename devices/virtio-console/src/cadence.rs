@@ -1,17 +1,20 @@
 //! Whether the guest is streaming over port 1 or talks now and then: the measure for handing
 //! queue 5 to the event loop.
 //!
-//! Kicks that follow each other closely make a stream. What the host sends in between says
-//! nothing: a stream has its acknowledgements, which the application causes whenever it reads.
-//! Only an answer placed inside the kick itself shows that the kick was a request. And the best
-//! evidence is what the loop finds: a ring it gives back without having found a chain was handed
-//! over in vain, and the next hand-over takes twice as many kicks.
+//! Kicks that follow each other closely make a stream. A small one between which and the next
+//! something went to the guest was a request, or an answer: the two take turns. A large one is
+//! part of a stream whatever went to the guest, since a stream has its acknowledgements. And the
+//! best evidence is what the loop finds: a ring it gives back without having found a chain was
+//! handed over in vain, and the next hand-over takes twice as many kicks.
 
 use std::time::{Duration, Instant};
 
 /// Kicks of a stream follow each other within this; a hand-over cannot pay where chains are
 /// further apart than a wake-up of the loop takes.
 const WINDOW: Duration = Duration::from_millis(1);
+
+/// What a large kick costs at least, in bytes of a [`Budget`](crate::Budget).
+const LARGE: usize = 4 << 10;
 
 /// Kicks in a row that make a stream.
 const STREAM: u32 = 3;
@@ -25,6 +28,8 @@ pub(crate) struct Cadence {
     /// Longest time between two kicks in a row.
     pub(crate) window: Duration,
     last: Option<Instant>,
+    /// The last kick was large.
+    large: bool,
     in_a_row: u32,
     /// Kicks in a row after which the ring is handed over.
     patience: u32,
@@ -37,6 +42,7 @@ impl Default for Cadence {
         Self {
             window: WINDOW,
             last: None,
+            large: false,
             in_a_row: 0,
             patience: STREAM,
             found: false,
@@ -45,22 +51,24 @@ impl Default for Cadence {
 }
 
 impl Cadence {
-    /// Takes note of a kick. `true` if it belongs to a stream, which the loop should serve.
-    pub(crate) fn kick(&mut self, now: Instant) -> bool {
-        let in_a_row = self
+    /// Takes note of a kick; `placed` if anything was placed towards the guest since the last one.
+    /// `true` if it belongs to a stream, which the loop should serve.
+    pub(crate) fn kick(&mut self, now: Instant, placed: bool) -> bool {
+        let close = self
             .last
             .is_some_and(|last| now.saturating_duration_since(last) <= self.window);
-        self.in_a_row = match in_a_row {
-            true => self.in_a_row.saturating_add(1),
-            false => 1,
+        self.in_a_row = if close && (self.large || !placed) {
+            self.in_a_row.saturating_add(1)
+        } else {
+            1
         };
         self.last = Some(now);
         self.in_a_row >= self.patience
     }
 
-    /// The kick was answered before it returned, so it was a request; or the device was reset.
-    pub(crate) fn start_anew(&mut self) {
-        self.in_a_row = 0;
+    /// What the kick cost to serve.
+    pub(crate) fn served(&mut self, cost: usize) {
+        self.large = cost >= LARGE;
     }
 
     /// The loop gets the ring.

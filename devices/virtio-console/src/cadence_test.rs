@@ -1,48 +1,97 @@
 use super::*;
 
-/// A guest that kicks every `gap`, served by a loop that finds something or does not.
-fn hand_overs(kicks: u32, gap: Duration, loop_finds: bool, answered: bool) -> u32 {
+const CLOSE: Duration = Duration::from_micros(30);
+
+/// A guest that kicks `kicks` times.
+struct Guest {
+    kicks: u32,
+    gap: Duration,
+    /// What each kick carries.
+    cost: usize,
+    /// Whether something is placed towards it after each.
+    placed: bool,
+    /// Whether a loop that gets the ring finds a chain.
+    found: bool,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Self {
+            kicks: 1000,
+            gap: CLOSE,
+            cost: LARGE,
+            placed: false,
+            found: true,
+        }
+    }
+}
+
+fn hand_overs(guest: Guest) -> u32 {
     let mut cadence = Cadence::default();
     let mut now = Instant::now();
     let mut count = 0;
-    for _ in 0..kicks {
-        now += gap;
-        if cadence.kick(now) {
+    for _ in 0..guest.kicks {
+        now += guest.gap;
+        let streaming = cadence.kick(now, guest.placed);
+        cadence.served(guest.cost);
+        if streaming {
             count += 1;
             cadence.handed_over();
-            if loop_finds {
+            if guest.found {
                 cadence.found();
             }
             cadence.given_back();
-        } else if answered {
-            cadence.start_anew();
         }
     }
     count
 }
 
-const CLOSE: Duration = Duration::from_micros(30);
-
 #[test]
 fn a_stream_is_handed_over_at_its_third_kick_and_from_then_on_at_every_kick() {
-    assert_eq!(hand_overs(2, CLOSE, true, false), 0);
-    assert_eq!(hand_overs(3, CLOSE, true, false), 1);
-    assert_eq!(hand_overs(1000, CLOSE, true, false), 998);
+    for (cost, placed) in [(LARGE, false), (LARGE, true), (1, false)] {
+        let stream = |kicks| {
+            hand_overs(Guest {
+                kicks,
+                cost,
+                placed,
+                ..Guest::default()
+            })
+        };
+        assert_eq!(stream(2), 0, "{cost} {placed}");
+        assert_eq!(stream(3), 1, "{cost} {placed}");
+        assert_eq!(stream(1000), 998, "{cost} {placed}");
+    }
 }
 
 #[test]
 fn kicks_far_apart_are_never_handed_over() {
-    assert_eq!(hand_overs(1000, WINDOW * 2, true, false), 0);
+    let gap = WINDOW * 2;
+    assert_eq!(
+        hand_overs(Guest {
+            gap,
+            ..Guest::default()
+        }),
+        0
+    );
 }
 
 #[test]
-fn kicks_that_are_answered_at_once_are_never_handed_over() {
-    assert_eq!(hand_overs(1000, CLOSE, true, true), 0);
+fn small_kicks_in_turn_with_what_is_placed_are_never_handed_over() {
+    let talk = Guest {
+        cost: LARGE - 1,
+        placed: true,
+        ..Guest::default()
+    };
+    assert_eq!(hand_overs(talk), 0);
 }
 
 #[test]
 fn hand_overs_in_vain_become_rare() {
-    let count = hand_overs(1000, Duration::from_micros(500), false, false);
+    let count = hand_overs(Guest {
+        gap: WINDOW / 2,
+        found: false,
+        ..Guest::default()
+    });
     assert!((1..20).contains(&count), "{count} of 1000");
 }
 
@@ -53,7 +102,7 @@ fn a_hand_over_that_pays_after_many_in_vain_restores_the_patience_of_the_beginni
     let mut until_hand_over = |cadence: &mut Cadence, finds: bool| {
         for kick in 1.. {
             now += CLOSE;
-            if cadence.kick(now) {
+            if cadence.kick(now, false) {
                 cadence.handed_over();
                 if finds {
                     cadence.found();

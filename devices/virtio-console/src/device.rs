@@ -100,6 +100,8 @@ pub struct Console {
 
     /// Calls of `transmit` that the one at work has to cover.
     pub(crate) transmit_calls: AtomicU32,
+    /// Something was placed towards the guest since the last kick of queue 5.
+    pub(crate) placed: AtomicBool,
     /// Console output was left over by a kick whose budget ran out.
     console_left: AtomicBool,
     /// Control messages were left over likewise.
@@ -128,6 +130,7 @@ impl Console {
             from_guest: Mutex::default(),
             to_guest: Mutex::default(),
             transmit_calls: AtomicU32::new(0),
+            placed: AtomicBool::new(false),
             console_left: AtomicBool::new(false),
             control_left: AtomicBool::new(false),
         })

@@ -79,7 +79,8 @@ pub trait Gate: Send + Sync {
 
     /// The next frame towards the guest, if any. Asked for when a guest buffer has room, so the
     /// choice may be made late. A frame handed over is placed whole, over several buffers if
-    /// need be, unless the connection ends first.
+    /// need be, unless the connection ends first. It is dropped before the next one is asked for,
+    /// and before [`opened`](Self::opened) and [`closed`](Self::closed).
     fn next_to_guest(&self) -> Option<Outgoing>;
 
     /// The guest opened port 1: a new connection begins, with nothing in flight either way.

@@ -14,7 +14,7 @@ use forebay_exec_proto::{ExecId, Header};
 use proptest::prelude::*;
 
 use crate::fake_guest::{ByHand, FakeVm};
-use crate::{ExecControl, ExecError, ExecExit, ExecHandle, ExecReader, Limits, Stdin};
+use crate::{ExecControl, ExecError, ExecExit, ExecHandle, ExecReader, ExecView, Limits, Stdin};
 
 const LIMITS: Limits = Limits {
     max_executions: 3,
@@ -244,12 +244,16 @@ impl World {
     }
 
     fn violate(&mut self, at: usize, rule: usize) {
-        let Some(id) = self
-            .id(at)
-            .filter(|_| self.vm.hub.inspect().state == "ready")
-        else {
+        let view = self.vm.hub.inspect();
+        let Some(id) = self.id(at).filter(|_| view.state == "ready") else {
             return;
         };
+        // Output of one that is cut off already would be acknowledged, which the agent that plays
+        // on beside this villain could not know.
+        let cut_off = |exec: &ExecView| exec.id == id && exec.phase == "condemned";
+        if view.executions.iter().any(cut_off) {
+            return;
+        }
         let (kind, body) = match rule % 4 {
             0 => (FromGuest::Stdout, vec![0; 201]),
             1 => (FromGuest::Stderr, Vec::new()),
@@ -282,6 +286,8 @@ impl World {
         assert_eq!(holding.count(), view.active as usize, "{view:#?}");
         assert!(view.active <= LIMITS.max_executions);
         for exec in &view.executions {
+            let over = exec.phase == "ended" && exec.chunks_held == 0;
+            assert!(over != exec.admitted, "{exec:?}");
             let returned = self.slots.entry(exec.id).or_insert(false);
             assert!(!(*returned && exec.admitted), "{exec:?} has its slot again");
             *returned |= !exec.admitted;

@@ -20,7 +20,7 @@ pub struct Limits {
     pub input_limit: u32,
     /// Output units per execution that were sent and not yet consumed by the application,
     /// stdout and stderr together. A chunk costs its bytes plus
-    /// [`CHUNK_CHARGE`](crate::CHUNK_CHARGE).
+    /// [`CHUNK_CHARGE`].
     #[n(2)]
     pub output_limit: u32,
     /// Largest stdin payload in one frame, in bytes.

@@ -1,45 +1,20 @@
 //! The `forebay` command as a shell sees it: streams, exit codes, signals.
-//!
-//! `FOREBAY_COMMAND` names the program; otherwise it is looked for beside this one, where cargo
-//! puts it.
 
 mod run;
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use forebay_tests::scaled;
 
-/// Names the program under test.
-const VARIABLE: &str = "FOREBAY_COMMAND";
-
 /// For one run with its boot, on hardware.
 const CEILING: Duration = Duration::from_secs(20);
 
-fn program() -> PathBuf {
-    if let Some(path) = std::env::var_os(VARIABLE) {
-        return path.into();
-    }
-    let tests = std::env::current_exe().expect("this program has a path");
-    let beside = tests
-        .ancestors()
-        .nth(2)
-        .map(|directory| directory.join("forebay"));
-    beside.filter(|path| path.exists()).unwrap_or_else(|| {
-        panic!("no `forebay` to test: build it (cargo build -p forebay-cli) or set {VARIABLE}")
-    })
-}
-
 /// `forebay` with these arguments, its streams piped, and the test image for `run`.
 fn forebay(arguments: &[&str]) -> Command {
-    let mut command = Command::new(program());
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let mut command = forebay_tests::command();
+    command.args(arguments);
     command
 }
 

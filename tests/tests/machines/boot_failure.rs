@@ -10,7 +10,7 @@ use forebay_tests::{CEILING, HostUse, Within as _, builder, image, scaled, turn}
 use tempfile::TempDir;
 
 /// For an init of which nothing comes, on hardware.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_millis(300);
 
 async fn refused(builder: VmBuilder) -> StartError {
     match builder.start().within(CEILING).await {
@@ -20,7 +20,7 @@ async fn refused(builder: VmBuilder) -> StartError {
 }
 
 async fn failed(builder: VmBuilder) -> BootFailure {
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     let failure = match refused(builder).await {
         StartError::Boot(failure) => *failure,
         other => panic!("not a failed boot: {other}"),
@@ -215,7 +215,7 @@ async fn a_silent_init_ends_at_the_deadline() {
 #[tokio::test]
 async fn a_start_that_is_given_up_leaves_nothing() {
     let _turn = turn().await;
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     let scratch = tempfile::tempdir().unwrap();
     let start = with_init(&scratch, "while :; do sleep 1000; done").start();
     let given_up = tokio::time::timeout(Duration::from_millis(300), start).await;

@@ -6,7 +6,7 @@ use forebay::{Limits, StartError, VmBuilder};
 use forebay_tests::{CEILING, HostUse, Within as _, builder, turn};
 
 async fn assert_refused(builder: VmBuilder, field: &str, value: &str) {
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     match builder.start().within(CEILING).await {
         Err(StartError::Usage(error)) => {
             assert_eq!(
@@ -64,7 +64,7 @@ async fn limits_that_cannot_work_are_named_with_their_value() {
 #[tokio::test]
 async fn names_and_variables_that_no_guest_can_have_are_refused() {
     let _turn = turn().await;
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     let wrong = [
         builder().hostname("a".repeat(65)),
         builder().env("A=B", "x"),

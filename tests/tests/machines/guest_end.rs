@@ -92,7 +92,7 @@ fn assert_gone<T: std::fmt::Debug>(learned: Result<T, ExecError>) {
 #[tokio::test]
 async fn a_kernel_panic_reaches_every_waiter_as_a_panic() {
     let _turn = turn().await;
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     let vm = TestVm::boot().await;
     let (reason, console) = ended_by(vm, "echo c > /proc/sysrq-trigger").await;
     match reason {
@@ -107,7 +107,7 @@ async fn a_kernel_panic_reaches_every_waiter_as_a_panic() {
 #[tokio::test]
 async fn a_reboot_reaches_every_waiter_as_a_reboot() {
     let _turn = turn().await;
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     let (reason, console) = ended_by(TestVm::boot().await, "reboot -f").await;
     assert_eq!(reason, StopReason::Reboot, "{console}");
     before.is_back().await;
@@ -117,7 +117,7 @@ async fn a_reboot_reaches_every_waiter_as_a_reboot() {
 #[tokio::test]
 async fn a_power_off_reaches_every_waiter_as_a_power_off() {
     let _turn = turn().await;
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     let (reason, console) = ended_by(TestVm::boot().await, "poweroff -f").await;
     assert_eq!(reason, StopReason::PowerOff, "{console}");
     before.is_back().await;
@@ -127,7 +127,7 @@ async fn a_power_off_reaches_every_waiter_as_a_power_off() {
 #[tokio::test]
 async fn a_triple_fault_reaches_every_waiter_as_a_triple_fault() {
     let _turn = turn().await;
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     let vm = TestVm::start(builder().cpus(2)).await;
     let (reason, console) = ended_by(vm, &format!("{HELPER} triple-fault")).await;
     match reason {
@@ -141,7 +141,7 @@ async fn a_triple_fault_reaches_every_waiter_as_a_triple_fault() {
 #[tokio::test]
 async fn the_end_of_pid_1_reaches_every_waiter_with_the_kernels_words() {
     let _turn = turn().await;
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     let vm = TestVm::start(builder().cmdline("forebay.test_crash")).await;
     let (reason, console) = ended_by(vm, "kill -USR1 1").await;
     match &reason {
@@ -158,7 +158,7 @@ async fn the_end_of_pid_1_reaches_every_waiter_with_the_kernels_words() {
 #[tokio::test]
 async fn a_vm_that_is_dropped_tells_its_waiters() {
     let _turn = turn().await;
-    let before = HostUse::now();
+    let before = HostUse::without_vms().await;
     let vm = TestVm::boot().await;
     let client = vm.client().clone();
     let command = vm

@@ -54,7 +54,7 @@ async fn what_was_started_goes_on_while_the_runtime_is_not_polled() {
     clock = clock.stdin(Stdin::null());
     let watcher = clock.spawn().within(CEILING).await.unwrap();
     // The only thread of the runtime is blocked meanwhile.
-    std::thread::sleep(scaled(Duration::from_millis(500)));
+    std::thread::sleep(scaled(Duration::from_millis(100)));
     let out = watcher.collect().within(CEILING).await.unwrap();
     assert_eq!(out.stdout(), b"seen\n");
     vm.close().await;

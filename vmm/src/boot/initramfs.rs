@@ -1,6 +1,6 @@
 //! Placing the initramfs: several archives, one after the other, as the kernel takes them.
 
-use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
@@ -34,8 +34,10 @@ pub(crate) fn load(
     let mut files = Vec::with_capacity(layers.len());
     for path in layers {
         let failed = |e| HostError::on("read initramfs", path.display(), e);
-        let file = File::open(path).map_err(failed)?;
-        let len = file.metadata().map_err(failed)?.len();
+        let (file, len) = super::open(path).map_err(failed)?;
+        if len == 0 {
+            return Err(failed(io::Error::other("it is empty")).into());
+        }
         files.push((path, file, len));
     }
     let Some(place) = place(
@@ -51,9 +53,7 @@ pub(crate) fn load(
         // `len` is at most what fits below 3 GiB, by place().
         memory
             .read_exact_volatile_from(GuestAddress(at), &mut file, len as usize)
-            .map_err(|e| {
-                HostError::on("read initramfs", path.display(), std::io::Error::other(e))
-            })?;
+            .map_err(|e| HostError::on("read initramfs", path.display(), io::Error::other(e)))?;
         at += padded(len);
     }
     Ok(Some(place))
@@ -68,7 +68,7 @@ fn place(
     low_ram: u64,
     kernel_end: u64,
 ) -> Result<Option<LoadedInitramfs>, StartError> {
-    let available = low_ram.saturating_sub(kernel_end);
+    let available = low_ram.saturating_sub(kernel_end.next_multiple_of(ALIGNMENT));
     let mut needed = 0u64;
     for len in layers {
         // Saturating, since a sparse file can be of any length; padding cannot overflow below this.

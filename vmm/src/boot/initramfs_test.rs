@@ -17,7 +17,7 @@ fn it_lies_at_the_top_of_low_ram_on_a_mebibyte() {
 #[test]
 fn layers_follow_each_other_at_multiples_of_four() {
     let dir = tempfile::tempdir().unwrap();
-    let layers: Vec<_> = [&b"abcde"[..], b"", b"0123"]
+    let layers: Vec<_> = [&b"abcde"[..], b"0123"]
         .iter()
         .enumerate()
         .map(|(i, content)| {
@@ -65,6 +65,34 @@ fn one_that_does_not_fit_is_refused_with_both_numbers() {
         );
     }
     assert!(place([32 * MIB].into_iter(), 64 * MIB, 32 * MIB).is_ok());
+}
+
+#[test]
+fn what_is_said_to_be_free_is_what_can_be_used() {
+    let error = place([u64::MAX].into_iter(), 64 * MIB, 32 * MIB + 1).unwrap_err();
+    let StartError::InitramfsTooLarge { available, .. } = error else {
+        panic!("{error}");
+    };
+    assert!(place([available].into_iter(), 64 * MIB, 32 * MIB + 1).is_ok());
+    assert!(place([available + 1].into_iter(), 64 * MIB, 32 * MIB + 1).is_err());
+}
+
+#[test]
+fn an_empty_layer_and_one_that_is_no_file_are_refused() {
+    let memory = memory::map(64 * MIB).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().join("empty");
+    std::fs::write(&empty, b"").unwrap();
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+    for (path, why) in [
+        (empty, "empty"),
+        (fifo, "not a regular file"),
+        (dir.path().to_owned(), "not a regular file"),
+    ] {
+        let error = load(&[path], &memory, 64 * MIB, 32 * MIB).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }
 
 #[test]

@@ -69,6 +69,49 @@ fn each_wrong_file_is_told_apart() {
     ));
 }
 
+/// Where the program header `index` of a file by [`elf`] has the field at `offset`.
+fn header_field(index: usize, offset: usize) -> std::ops::Range<usize> {
+    let at = 64 + index * 56 + offset;
+    at..at + 8
+}
+
+#[test]
+fn notes_without_end_are_refused_before_they_are_read() {
+    let mut file = elf(b"x", LOAD_AT, true);
+    file[header_field(1, 32)].copy_from_slice(&(1u64 << 40).to_le_bytes());
+    let (_dir, path) = stored(&file);
+    // Sparse: the notes are all zeros, of which each twelve are one.
+    let opened = File::options().write(true).open(&path).unwrap();
+    opened.set_len(1 << 41).unwrap();
+    let problem = load_file(&path, &memory()).unwrap_err();
+    assert!(
+        matches!(&problem, KernelProblem::Damaged(text) if text.contains("notes")),
+        "{problem}"
+    );
+}
+
+#[test]
+fn memory_that_no_byte_of_the_file_fills_belongs_to_the_kernel_too() {
+    let mut file = elf(b"", LOAD_AT, true);
+    file[header_field(0, 40)].copy_from_slice(&(2u64 << 20).to_le_bytes());
+    let (_dir, path) = stored(&file);
+    let loaded = load_file(&path, &memory()).unwrap();
+    assert_eq!(loaded.end, LOAD_AT + (2 << 20));
+    file[header_field(0, 40)].copy_from_slice(&(4u64 << 20).to_le_bytes());
+    assert!(matches!(refusal(&file), KernelProblem::Segment));
+    file[header_field(0, 40)].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert!(matches!(refusal(&file), KernelProblem::Segment));
+}
+
+#[test]
+fn a_fifo_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+    let error = load(&path, &memory()).unwrap_err();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
+}
+
 #[test]
 fn a_missing_file_and_a_directory_are_unreadable_and_the_error_names_the_path() {
     let dir = tempfile::tempdir().unwrap();

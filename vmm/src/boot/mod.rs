@@ -16,7 +16,10 @@ pub(crate) mod initramfs;
 pub(crate) mod kernel;
 pub(crate) mod start_info;
 
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 use vm_memory::GuestMemoryMmap;
 
@@ -33,6 +36,20 @@ pub(crate) struct BootSource {
     pub(crate) cmdline: cmdline::CommandLine,
     /// Number of vCPUs the tables announce.
     pub(crate) cpus: u8,
+}
+
+/// Opens what the caller says is a kernel or a layer, and tells its length. Nothing but a regular
+/// file will do: another kind may keep us waiting for ever, or says nothing of its length.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    Ok((file, metadata.len()))
 }
 
 /// Puts everything into `memory` of `memory_len` bytes. Returns the address of the first

@@ -23,6 +23,7 @@ const LEAF_AMD_POWER: u32 = 0x8000_0007;
 const LEAF_AMD_SIZES: u32 = 0x8000_0008;
 const LEAF_AMD_CACHE: u32 = 0x8000_001d;
 const LEAF_AMD_TOPOLOGY: u32 = 0x8000_001e;
+const LEAF_AMD_PMU: u32 = 0x8000_0022;
 
 /// ECX of [`LEAF_FEATURES`].
 const VMX: u32 = 1 << 5;
@@ -84,7 +85,9 @@ fn fit(mut entry: kvm_cpuid_entry2, id: u8, cpus: u8) -> kvm_cpuid_entry2 {
             let sharing = shared_by(entry.eax, others);
             entry.eax = (entry.eax & 0x3fff) | sharing << 14 | others.min(0x3f) << 26;
         }
-        LEAF_INTEL_PMU => (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0),
+        LEAF_INTEL_PMU | LEAF_AMD_PMU => {
+            (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0)
+        }
         LEAF_KVM_FEATURES => entry.eax &= !(KVM_ASYNC_PF | KVM_STEAL_TIME),
         LEAF_AMD_FEATURES => entry.ecx &= !(SVM | PERFCTR_CORE | PERFCTR_NB),
         LEAF_AMD_POWER => entry.edx &= !INVARIANT_TSC,

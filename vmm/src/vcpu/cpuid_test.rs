@@ -25,6 +25,7 @@ fn supported() -> CpuId {
         entry(LEAF_AMD_POWER, 0),
         entry(LEAF_AMD_SIZES, 0),
         entry(LEAF_AMD_TOPOLOGY, 0),
+        entry(LEAF_AMD_PMU, 0),
     ])
     .unwrap()
 }
@@ -45,7 +46,10 @@ fn what_would_tie_a_snapshot_to_this_host_is_hidden() {
         1 << 4 | 1 << 5 | 1 << 10 | 1 << 14
     );
     assert_eq!(!leaf(&cpuid, LEAF_AMD_POWER, 0).edx, 1 << 8);
-    assert_eq!(leaf(&cpuid, LEAF_INTEL_PMU, 0).eax, 0);
+    for function in [LEAF_INTEL_PMU, LEAF_AMD_PMU] {
+        let counters = leaf(&cpuid, function, 0);
+        assert_eq!((counters.eax, counters.ebx), (0, 0));
+    }
 }
 
 #[test]

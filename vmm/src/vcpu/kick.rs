@@ -6,16 +6,19 @@
 //! `EINTR`, or not start at all; it is then still pending and is taken out with `sigtimedwait`. No
 //! kick can fall between a check and the entry, since it stays pending until it is taken.
 //!
-//! Contract with the vCPU thread: on `EINTR` call [`KickTarget::drain`], *then* look at whatever a
-//! kick may be about. A kick that comes before the drain may be swallowed by it, and what it was
-//! about is seen by that look.
+//! The signal is `SIGSTKFLT`: a standard one, since the host counts queued real-time signals per
+//! user and refuses one too many, and a kick must not fail; and the only standard one that neither
+//! the kernel nor any convention gives a meaning.
+//!
+//! Contract with the vCPU thread: on `EINTR` call [`drain`], *then* look at whatever a kick may be
+//! about. A kick that comes before the drain may be swallowed by it, and what it was about is seen by
+//! that look.
 
 #![allow(unsafe_code)] // signals to one thread, and an ioctl that kvm-ioctls does not have
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use kvm_bindings::{KVMIO, kvm_signal_mask};
@@ -35,10 +38,7 @@ struct SignalMask {
     sigset: [u8; KERNEL_SIGSET_LEN],
 }
 
-/// The signal. A real-time one: the standard ones all mean something to somebody.
-fn signal() -> libc::c_int {
-    libc::SIGRTMIN() + 6
-}
+const SIGNAL: libc::c_int = libc::SIGSTKFLT;
 
 /// One vCPU thread, as those see it who want its attention.
 #[derive(Debug, Default)]
@@ -46,27 +46,17 @@ pub(crate) struct KickTarget {
     /// Thread id, while the thread lives. Held during the send, so that the number cannot be
     /// another thread's by then.
     thread: Mutex<Option<libc::pid_t>>,
-    /// A signal was sent and not yet taken. Real-time signals queue, so without this many kicks
-    /// would mean as many interrupted entries.
-    pending: AtomicBool,
 }
 
 impl KickTarget {
-    /// Makes `KVM_RUN` of this vCPU return `EINTR` soon, or at its next entry. Does nothing when the
-    /// thread is gone. Callable from any thread.
+    /// Makes `KVM_RUN` of this vCPU return `EINTR` soon, or at its next entry. Many at once are as
+    /// one. Does nothing when the thread is gone. Callable from any thread.
     pub(crate) fn kick(&self) {
-        if self.pending.swap(true, Ordering::AcqRel) {
-            return;
-        }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tid) = *thread {
             // SAFETY: tgkill takes numbers only. The thread is alive, since it clears its id under
-            // this lock before it ends.
-            let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal()) };
-            if sent != 0 {
-                // The limit on queued signals (RLIMIT_SIGPENDING): the next kick tries again.
-                self.pending.store(false, Ordering::Release);
-            }
+            // this lock before it ends; so there is nothing for which the call could fail.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, SIGNAL) };
         }
     }
 
@@ -79,27 +69,23 @@ impl KickTarget {
         *thread = Some(unsafe { libc::gettid() });
         // A kick from before the registration reached nobody; whoever sent it left its reason where
         // the thread looks before it enters the guest.
-        self.pending.store(false, Ordering::Release);
         Ok(Registered { target: self })
     }
+}
 
-    /// Called by the vCPU thread after `EINTR`: takes the signal out, so that the next entry is not
-    /// interrupted by it again.
-    pub(crate) fn drain(&self) {
-        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        let now = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: sigemptyset initialises `set`; a null siginfo is allowed; `now` outlives the call.
-        unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            libc::sigaddset(set.as_mut_ptr(), signal());
-            while libc::sigtimedwait(set.as_ptr(), ptr::null_mut(), &now) == signal() {}
-        }
-        // Only now: a kick from before this line sent no second signal, and its reason is looked at
-        // after it.
-        self.pending.store(false, Ordering::Release);
+/// Called by the vCPU thread after `EINTR`: takes the signal out, so that the next entry is not
+/// interrupted by it again.
+pub(crate) fn drain() {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    let now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: sigemptyset initialises `set`; a null siginfo is allowed; `now` outlives the call.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), SIGNAL);
+        while libc::sigtimedwait(set.as_ptr(), ptr::null_mut(), &now) == SIGNAL {}
     }
 }
 
@@ -134,7 +120,7 @@ fn open_inside_run(vcpu: &VcpuFd) -> io::Result<()> {
     // SAFETY: sigdelset changes an initialised set; the C library's set is at least as long as the
     // kernel's and starts with it, and both are plain bytes.
     unsafe {
-        libc::sigdelset(&mut mask, signal());
+        libc::sigdelset(&mut mask, SIGNAL);
         ptr::copy_nonoverlapping(
             ptr::from_ref(&mask).cast::<u8>(),
             sigset.as_mut_ptr(),

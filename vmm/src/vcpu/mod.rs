@@ -120,6 +120,8 @@ impl Vcpu {
         if self.id == BOOT_VCPU {
             clock.note(Moment::Entered);
         }
+        // Asked before the thread could be kicked.
+        self.look.answer(&self.fd);
         while !lifecycle.is_stopping() {
             let end = match self.fd.run() {
                 Ok(VcpuExit::IoOut(port, data)) => {
@@ -140,7 +142,7 @@ impl Vcpu {
                 }
                 Ok(exit) => End::from(exit),
                 Err(e) if e.errno() == libc::EINTR => {
-                    kick.drain();
+                    kick::drain();
                     self.look.answer(&self.fd);
                     continue;
                 }

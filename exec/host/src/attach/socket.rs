@@ -96,7 +96,7 @@ impl AttachSocket {
             file,
             made: (status.st_dev, status.st_ino),
         };
-        if status.st_mode & 0o777 != MODE {
+        if status.st_mode & MODE != MODE {
             // A umask that takes rights even from the owner.
             rustix::fs::chmod(&socket.file, Mode::from_raw_mode(MODE))
                 .map_err(|e| host("chmod", e))?;

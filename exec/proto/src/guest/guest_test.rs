@@ -364,3 +364,20 @@ fn frames_before_the_agent_was_ready_end_the_connection() {
         assert!(fault.0.contains("before the agent was ready"), "{fault}");
     }
 }
+
+#[test]
+fn the_end_that_was_reported_first_is_the_end() {
+    let mut conn = running();
+    let id = ExecId::new(1).unwrap();
+    for stream in Stream::ALL {
+        conn.stream_ended(id, stream);
+    }
+    conn.exited(id, crate::pair::exit_code(3));
+    conn.exited(id, crate::pair::exit_code(4));
+    let mut buf = vec![0; crate::FRAME_MAX];
+    let Transmit::Frame(n) = conn.poll_transmit(&mut buf) else {
+        panic!()
+    };
+    assert_eq!(buf[..n], raw(0x95, 1, &encode(&crate::pair::exit_code(3))));
+    assert_eq!(conn.poll_transmit(&mut buf), Transmit::Idle);
+}

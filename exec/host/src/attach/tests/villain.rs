@@ -43,6 +43,13 @@ impl Villain {
         }
     }
 
+    /// Greets the server with another configuration than an honest client's.
+    pub(super) fn bootstrap(&mut self, config: Config) {
+        self.conn = Conn::facing_relay(config);
+        self.conn.handle_opened();
+        self.say();
+    }
+
     pub(super) fn limits(&self) -> Limits {
         *self.conn.limits()
     }

@@ -3,11 +3,12 @@
 use std::io::Write as _;
 
 use forebay_exec_proto::frame::ToGuest;
+use forebay_exec_proto::host::Config;
 use forebay_exec_proto::{ExecId, HEADER_LEN, Header};
 
 use super::villain::{Villain, frame};
 use super::{Attached, run, wait_until};
-use crate::ExecEvent;
+use crate::{ExecEvent, Limits};
 
 const NONE: [&str; 0] = [];
 
@@ -174,6 +175,35 @@ fn nonsense_instead_of_a_bootstrap() {
         for greeting in greetings {
             let mut villain = Villain::connect(&attached.path);
             villain.stream.write_all(greeting).unwrap();
+            villain.is_cut_off();
+        }
+        attached.goes_on(&bystander).await;
+    });
+}
+
+#[test]
+fn a_bootstrap_that_would_decide_what_is_the_vms() {
+    run(async {
+        let attached = Attached::new();
+        let bystander = attached.client().await;
+        let limits = bystander.limits();
+        let wishes = [
+            Config {
+                limits: Limits {
+                    output_limit: u32::MAX,
+                    ..limits
+                },
+                ..Config::default()
+            },
+            Config {
+                limits,
+                hostname: Some("mine".to_owned()),
+                ..Config::default()
+            },
+        ];
+        for wish in wishes {
+            let mut villain = Villain::connect(&attached.path);
+            villain.bootstrap(wish);
             villain.is_cut_off();
         }
         attached.goes_on(&bystander).await;
