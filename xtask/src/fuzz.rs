@@ -70,8 +70,8 @@ impl Target {
     /// Longest input worth trying, in bytes: some hundred steps.
     fn longest(self) -> u32 {
         match self {
-            Self::Chains => 1024,
-            Self::HostFrames | Self::GuestBytes | Self::Operations => 2048,
+            Self::Chains | Self::Operations => 1024,
+            Self::HostFrames | Self::GuestBytes => 2048,
         }
     }
 }
