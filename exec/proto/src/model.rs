@@ -285,7 +285,7 @@ impl World {
         while let Some((frame, rest)) = self.in_flight.pop_front() {
             self.pair.host_receives(&frame, rest);
         }
-        for _ in 0..100_000 {
+        for _ in 0..1_000_000 {
             self.pair.settle();
             let mut moved = false;
             for id in self.order.clone() {
