@@ -19,6 +19,7 @@
 //! side finds broken it closes by itself, and drops chains until the guest opens the port anew.
 
 use std::hint::spin_loop;
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -153,11 +154,17 @@ impl Console {
         if let Some(queue) = &mut port.queue {
             queue.disarm();
         }
+        // Chains of which the guest has not been told.
+        let mut untold = 0;
         let drained = loop {
             let turn = self.serve_agent(&mut port, &mut budget);
-            // Before the look for more: a guest that sleeps until the ring has room, or until an
-            // answer comes, would make that look a waste.
-            self.signal(&mut port.queue, turn.chains, Turn::EventLoop);
+            untold += turn.chains;
+            // A guest that found the ring full sleeps until there is room, and would make the look
+            // for more a waste. Otherwise it is awake, or waits for something else, and need not be
+            // interrupted for every chain of a stream.
+            if untold >= port.half_a_ring() {
+                self.signal(&mut port.queue, mem::take(&mut untold), Turn::EventLoop);
+            }
             self.answer(&mut port);
             if turn.chains > 0 {
                 port.cadence.found();
@@ -178,6 +185,7 @@ impl Console {
                 break Drained::Everything;
             }
         };
+        self.signal(&mut port.queue, untold, Turn::EventLoop);
         let before = port.owner;
         port.owner = match drained {
             Drained::More => Owner::EventLoop,
