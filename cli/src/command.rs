@@ -31,7 +31,7 @@ pub(crate) struct Invocation {
     #[arg(short = 'w', long = "workdir", value_name = "DIR")]
     workdir: Option<PathBuf>,
     /// The command, looked up in the guest, and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 

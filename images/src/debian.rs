@@ -76,14 +76,29 @@ impl Package {
     }
 
     /// Fetches the package file into an empty directory and returns its path.
+    ///
+    /// Old package lists name versions that the archive no longer has; as root they are renewed,
+    /// and the newest version that they then name is taken.
     fn download(&self, directory: &Path) -> Result<PathBuf> {
+        let failed = match self.download_version(directory, &self.version) {
+            Err(failed) if rustix::process::geteuid().is_root() => failed,
+            done => return done,
+        };
+        command::output(Command::new("apt-get").args(["-q", "update"]))?;
+        match versions(&self.name)?.first() {
+            Some(newest) => self.download_version(directory, &newest.version),
+            None => Err(failed),
+        }
+    }
+
+    fn download_version(&self, directory: &Path, version: &str) -> Result<PathBuf> {
         command::output(
             Command::new("apt-get")
                 .current_dir(directory)
                 // As root apt fetches as its own user, which may not write here; said so, it does
                 // not warn.
                 .args(["-q", "-o", "APT::Sandbox::User=root", "download"])
-                .arg(format!("{}={}", self.name, self.version)),
+                .arg(format!("{}={version}", self.name)),
         )?;
         let listed = fs::read_dir(directory).map_err(Error::file("list", directory))?;
         for entry in listed {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use forebay_images::progress::Progress;
 
@@ -47,6 +47,18 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
     let command = workspace::build_program("forebay-cli", "forebay", place.profile())?;
     guest.named.push((place::COMMAND_VARIABLE, command));
     let programs = workspace::build_tests(VM_TESTS, place.profile())?;
+    for named in &options.vm {
+        if !programs
+            .iter()
+            .any(|p| p.kind == "test" && p.name == *named)
+        {
+            let known: Vec<_> = chosen(&programs, &[]).map(|p| p.name.as_str()).collect();
+            bail!(
+                "there is no VM test program {named:?}; there are: {}",
+                known.join(", ")
+            );
+        }
+    }
     for program in chosen(&programs, &options.vm) {
         // Guests get the processors one test at a time; several would only disturb each other.
         let mut arguments = vec!["--test-threads=1".to_owned()];
@@ -64,7 +76,12 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
                 false
             }
         };
-        let verdict = Verdict::read(&String::from_utf8_lossy(&output), success);
+        let mut verdict = Verdict::read(&String::from_utf8_lossy(&output), success);
+        if verdict == Verdict::default() {
+            // A filter that matches nothing, or a program that lost its tests, is no success.
+            eprintln!("error: {}: no test ran", program.name);
+            verdict.failed = 1;
+        }
         summary.push((
             format!("VM tests {} {}", program.name, place.name()),
             verdict,

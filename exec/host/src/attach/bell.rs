@@ -6,7 +6,7 @@
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Wake;
 
 use forebay_exec_proto::ExecId;
@@ -79,7 +79,8 @@ pub(super) enum Cause {
 #[derive(Debug)]
 pub(super) struct Ringer {
     pub(super) cause: Cause,
-    bell: Arc<Bell>,
+    /// The bell holds its ringers, so they must not hold it: whatever rings last would keep both.
+    bell: Weak<Bell>,
     listed: AtomicBool,
 }
 
@@ -87,7 +88,7 @@ impl Ringer {
     pub(super) fn new(cause: Cause, bell: &Arc<Bell>) -> Arc<Self> {
         Arc::new(Self {
             cause,
-            bell: Arc::clone(bell),
+            bell: Arc::downgrade(bell),
             listed: AtomicBool::new(false),
         })
     }
@@ -98,7 +99,9 @@ impl Wake for Ringer {
         if self.listed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let bell = Arc::clone(&self.bell);
+        let Some(bell) = self.bell.upgrade() else {
+            return;
+        };
         let mut rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
         let first = rung.is_empty();
         rung.push(self);

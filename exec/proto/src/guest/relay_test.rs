@@ -73,17 +73,18 @@ fn output_that_is_let_go_after_the_end_is_acknowledged_too() {
 #[test]
 fn a_request_never_overtakes_the_acknowledgement_that_frees_its_slot() {
     let mut pair = relay(Limits {
-        max_executions: 1,
+        max_executions: 2,
         ..Limits::default()
     });
+    let other = pair.running(Stdin::Null);
     for _ in 0..20 {
         let id = pair.running(Stdin::Null);
         pair.produce(id, Stream::Stdout, b"x");
         pair.exit(id, exit_code(0));
         pair.settle();
         // A round is under way, with its acknowledgements behind it, when both are asked for.
-        pair.host.ping(1).unwrap();
-        pair.host.ping(2).unwrap();
+        pair.host.signal(other, 1).unwrap();
+        pair.host.signal(other, 2).unwrap();
         assert!(pair.host_sends());
         pair.read_all(id, Stream::Stdout);
         let next = pair.start(Stdin::Null);

@@ -282,16 +282,20 @@ impl Conn {
         Ok(())
     }
 
-    /// Queues a ping. At most [`CONTROL_QUEUE`] may be unanswered: the guest owes a reply to each.
+    /// Asks the guest for a sign of life. A mark, not a queued control: whether a guest counts as
+    /// alive must not depend on how many signals somebody has queued. At most [`CONTROL_QUEUE`]
+    /// may be unanswered, since the guest owes a reply to each, and one unsent.
     ///
     /// # Errors
     /// See [`ControlError`].
     pub fn ping(&mut self, seq: u64) -> Result<(), ControlError> {
-        if self.pings >= CONTROL_QUEUE {
+        if !self.is_ready() {
+            return Err(ControlError::Closed);
+        }
+        if self.ping_due.is_some() || self.pings >= CONTROL_QUEUE {
             return Err(ControlError::Full);
         }
-        self.push_control(Control::Ping(seq))?;
-        self.pings = self.pings.saturating_add(1);
+        self.ping_due = Some(seq);
         Ok(())
     }
 

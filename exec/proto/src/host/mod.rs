@@ -131,7 +131,6 @@ struct Incoming {
 #[derive(Debug, Clone, Copy)]
 enum Control {
     Signal { id: ExecId, signal: u32 },
-    Ping(u64),
 }
 
 /// The host's end; see the [module](self) for how to drive it.
@@ -156,6 +155,8 @@ pub struct Conn {
     /// round-robin: the guest assembles one request at a time and sees ids in rising order.
     requests: VecDeque<ExecId>,
     incoming: Option<Incoming>,
+    /// A ping that has not left yet.
+    ping_due: Option<u64>,
     /// Pings that the guest has not answered.
     pings: usize,
     /// The application's buffers that nobody needs any more.
@@ -187,6 +188,7 @@ impl Conn {
             power_off_due: false,
             requests: VecDeque::new(),
             incoming: None,
+            ping_due: None,
             pings: 0,
             dropped: Vec::new(),
             noticed: VecDeque::new(),
@@ -237,6 +239,7 @@ impl Conn {
         self.bootstrap_due = false;
         self.requests.clear();
         self.incoming = None;
+        self.ping_due = None;
         self.pings = 0;
         self.closed_notice = Some(String::from(reason));
         self.control_room = true;

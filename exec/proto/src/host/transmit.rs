@@ -19,7 +19,9 @@ impl Conn {
         match self.state {
             State::Waiting | State::Closed(_) => false,
             State::Greeting => self.bootstrap_due || self.power_off_due,
-            State::Ready => self.power_off_due || !self.schedule.is_idle(),
+            State::Ready => {
+                self.power_off_due || self.ping_due.is_some() || !self.schedule.is_idle()
+            }
         }
     }
 
@@ -42,6 +44,11 @@ impl Conn {
         }
         if !self.is_ready() {
             return None;
+        }
+        if let Some(seq) = self.ping_due.take() {
+            self.pings = self.pings.saturating_add(1);
+            let body = Vec::from(seq.to_le_bytes());
+            return Some(frame(ToGuest::Ping, None, body));
         }
         while let Some(turn) = self.schedule.next_turn() {
             let built = match turn {
@@ -91,7 +98,6 @@ impl Conn {
     fn build_control(&mut self, control: Control) -> Option<Frame> {
         self.control_room = true;
         match control {
-            Control::Ping(seq) => Some(frame(ToGuest::Ping, None, Vec::from(seq.to_le_bytes()))),
             // It may have ended while the signal stood in line; the guest would ignore it.
             Control::Signal { id, .. } if self.execs.get(&id).is_none_or(|e| e.ended()) => None,
             Control::Signal { id, signal } => Some(frame(

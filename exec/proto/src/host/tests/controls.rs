@@ -127,3 +127,17 @@ fn a_signal_does_not_overtake_the_request() {
     pair.settle();
     assert_eq!(pair.commands[&id].signals, [15]);
 }
+
+#[test]
+fn a_ping_leaves_however_many_controls_wait() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    for _ in 0..CONTROL_QUEUE {
+        pair.host.signal(id, 1).unwrap();
+    }
+    pair.host.ping(5).unwrap();
+    assert_eq!(pair.host.ping(6), Err(ControlError::Full), "one is unsent");
+    let frame = pair.host.poll_transmit().unwrap();
+    assert_eq!(frame.head[4], crate::frame::ToGuest::Ping.to_wire());
+    assert_eq!(frame.body[..], 5u64.to_le_bytes());
+}
