@@ -42,8 +42,10 @@ pub(super) struct Relayed {
     written: u64,
     /// The client has ended stdin.
     eof: bool,
-    /// No further stdin goes to the VM.
-    stdin_over: bool,
+    /// The end of stdin went to the VM; what the command takes is still told.
+    eof_passed: bool,
+    /// The command reads no more.
+    stdin_broken: bool,
     /// Output units passed on.
     forwarded: u64,
     /// Output units that the client has consumed.
@@ -80,7 +82,8 @@ impl Relayed {
             submitted: 0,
             written: 0,
             eof: false,
-            stdin_over: false,
+            eof_passed: false,
+            stdin_broken: false,
             forwarded: 0,
             released: 0,
             ended: false,
@@ -116,7 +119,7 @@ impl Relayed {
             self.started = true;
             guest.started(id, pid);
         }
-        if !self.stdin_over {
+        if !self.stdin_broken {
             let new = news.stdin_acked.saturating_sub(self.written);
             self.written = news.stdin_acked;
             if new > 0 {
@@ -124,7 +127,7 @@ impl Relayed {
             }
         }
         if let Some(error) = news.stdin_error {
-            self.stdin_over = true;
+            self.stdin_broken = true;
             guest.stdin_error(id, error);
         }
         for (stream, held) in Stream::ALL.into_iter().zip(news.output) {
@@ -236,7 +239,7 @@ impl Relayed {
     /// connection takes it.
     fn feed(&mut self, id: ExecId, guest: &guest::Conn) {
         let most = usize::try_from(guest.limits().stdin_chunk_size).unwrap_or(usize::MAX);
-        while self.started && !self.stdin_over {
+        while self.started && !self.eof_passed && !self.stdin_broken {
             let Some(ring) = guest.stdin_pending(id) else {
                 return;
             };
@@ -245,7 +248,7 @@ impl Relayed {
             let piece = piece(ring, usize::try_from(ahead).unwrap_or(usize::MAX), most);
             if piece.is_empty() {
                 if self.eof {
-                    self.stdin_over = true;
+                    self.eof_passed = true;
                     self.close_stdin();
                 }
                 return;

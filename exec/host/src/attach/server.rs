@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use forebay_exec_proto::FRAME_MAX;
 use rustix::buffer::spare_capacity;
@@ -41,7 +42,10 @@ const ACCEPTS: usize = 16;
 const SIGNALS: usize = 16;
 
 /// How long no client is accepted after the process had no descriptor for one.
-const ACCEPT_PAUSE: Timespec = Timespec {
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The same for the kernel.
+const ACCEPT_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
@@ -135,8 +139,8 @@ struct Turns {
     next_number: u64,
     /// Somebody may wait to be accepted.
     accepting: bool,
-    /// No descriptor was left for a new client.
-    accept_paused: bool,
+    /// When no descriptor was left for a new client.
+    accept_failed: Option<Instant>,
     /// Waits for room in the VM's control queue, when a signal found none.
     room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The client whose signal goes first when there is room, so that each gets its turn.
@@ -168,7 +172,7 @@ impl Turns {
             clients,
             next_number: FIRST_CLIENT,
             accepting: true,
-            accept_paused: false,
+            accept_failed: None,
             room: None,
             signals_from: FIRST_CLIENT,
         })
@@ -195,7 +199,7 @@ impl Turns {
             for event in events.drain(..) {
                 self.note(event);
             }
-            if self.accepting && !self.accept_paused {
+            if self.accepting && !self.accept_paused() {
                 self.accept();
             }
             self.serve_peers(&mut scratch);
@@ -210,13 +214,13 @@ impl Turns {
     }
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
-        let busy = self.accepting && !self.accept_paused
+        let busy = self.accepting && !self.accept_paused()
             || self.signals_may_go()
             || self.peers.values().any(Peer::has_work);
         let limit = if busy {
             Some(&AT_ONCE)
-        } else if self.accept_paused {
-            Some(&ACCEPT_PAUSE)
+        } else if self.accept_paused() {
+            Some(&ACCEPT_WAIT)
         } else {
             None
         };
@@ -224,10 +228,13 @@ impl Turns {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
-        if !busy && events.is_empty() {
-            self.accept_paused = false;
-        }
         Ok(())
+    }
+
+    /// Whether accepting failed a moment ago. By the clock, so that a busy server resumes, too.
+    fn accept_paused(&self) -> bool {
+        self.accept_failed
+            .is_some_and(|when| when.elapsed() < ACCEPT_PAUSE)
     }
 
     fn note(&mut self, event: epoll::Event) {
@@ -277,7 +284,7 @@ impl Turns {
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(error) => {
                     tracing::warn!(%error, "no client can be accepted for now");
-                    self.accept_paused = true;
+                    self.accept_failed = Some(Instant::now());
                     return;
                 }
             }
@@ -401,7 +408,7 @@ impl Turns {
         drop(peer);
         self.count();
         // There is a descriptor again.
-        self.accept_paused = false;
+        self.accept_failed = None;
     }
 
     fn count(&self) {

@@ -285,7 +285,7 @@ impl Conn {
                 cut(&mut failure.message);
                 match (failure.kind, self.relayed) {
                     (FailureKind::Lost, true) => self.finish(id, Terminal::Lost(failure.message)),
-                    (FailureKind::Lost, false) => {
+                    (FailureKind::Lost | FailureKind::AtCapacity, false) => {
                         return Err("a kind of failure that only a relay reports");
                     }
                     _ => self.finish(id, Terminal::Failed(failure)),
