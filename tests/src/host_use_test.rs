@@ -21,10 +21,16 @@ fn a_descriptor_and_a_thread_more_are_seen() {
     let before = HostUse::now();
     let file = fs::File::open("/dev/null").unwrap();
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let (started, runs) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::Builder::new()
         .name("forebay-test".to_owned())
-        .spawn(move || receiver.recv())
+        .spawn(move || {
+            started.send(()).unwrap();
+            receiver.recv()
+        })
         .unwrap();
+    // A thread gives itself its name when it begins to run.
+    runs.recv().unwrap();
     let during = HostUse::now();
     let nulls = |used: &HostUse| {
         used.descriptors
