@@ -6,7 +6,6 @@
 //! Started as PID 1 (`rdinit=/bin/forebay-guest-helper -- COMMAND ARGS…`) it first mounts `/dev`,
 //! `/proc` and `/sys`, and powers the guest off when the command ends: that is how a port is
 //! measured without an agent on it.
-
 //!
 //! The start-up of `std` is left out: it ignores SIGPIPE, which a program that shows what it
 //! inherited must not, and it aborts as PID 1 of a guest without `/dev`.
@@ -18,7 +17,6 @@
 
 mod drain;
 mod inspect;
-mod port;
 mod port_server;
 mod processes;
 mod streams;
@@ -44,17 +42,12 @@ hog MIB                               touch MIB of memory, print `touched`, slee
 orphans RATE SECONDS                  leave RATE orphans a second to PID 1
 zombies                               print how many processes are in state Z
 forkexec-floor N [PROGRAM ARGS…]      time N times spawn + wait; prints nanoseconds
-raw-port PORT CHUNK MIB               write MIB to a port in writes of CHUNK bytes
-read-port PORT MIB                    read MIB from a port, then write one byte
-echo-port PORT N                      N times: read from a port, write the same back
-pipe-to-port PORT CHUNK MIB           copy a pipe that a child fills to a port, frame by frame
 port-server                           as PID 1: do what the host says over the first port
 drain                                 read stdin to its end
 crash                                 panic the kernel
 triple-fault                          reset the CPU by a triple fault
 poweroff | reboot                     at once, without PID 1
-true                                  exit 0
-(PORT is a path, or the name that the host gave the port)";
+true                                  exit 0";
 
 /// Entry point.
 #[cfg(not(test))]
@@ -101,12 +94,8 @@ fn run(args: &[String]) -> Outcome {
         ["hog", mib] => processes::hog(mib.parse()?),
         ["orphans", rate, seconds] => processes::orphans(rate.parse()?, seconds.parse()?),
         ["forkexec-floor", n, ref program @ ..] => processes::forkexec_floor(n.parse()?, program),
-        ["raw-port", port, chunk, mib] => port::write(port, chunk.parse()?, mib.parse()?),
-        ["read-port", port, mib] => port::read(port, mib.parse()?),
-        ["echo-port", port, n] => port::echo(port, n.parse()?),
         ["port-server"] => port_server::serve(),
         ["drain"] => drain::run(),
-        ["pipe-to-port", port, chunk, mib] => port::pipe(port, chunk.parse()?, mib.parse()?),
         ["crash"] => system::crash(),
         ["triple-fault"] => system::triple_fault(),
         ["poweroff"] => system::power_off(),
