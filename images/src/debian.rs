@@ -5,10 +5,15 @@
 //! and the test rig (its kernel).
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Cache, Error, Result, command};
+
+/// Options for `apt-get` by which it waits ten minutes for another that holds its lock: on a machine
+/// that has just started, the one of its daily upgrade often does.
+pub const LOCK_PATIENCE: [&str; 2] = ["-o", "DPkg::Lock::Timeout=600"];
 
 /// A package in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +55,8 @@ impl Package {
     /// # Errors
     /// [`Error::NoPackage`] if no name fits.
     pub fn newest_named(prefix: &str, suffix: &str) -> Result<Self> {
-        with_lists(|| {
-            let names = command::output(Command::new("apt-cache").args(["pkgnames", prefix]))?;
+        with_lists(prefix, || {
+            let names = apt(Command::new("apt-cache").args(["pkgnames", prefix]), prefix)?;
             Ok(newest_name(&names, prefix, suffix).map(str::to_owned))
         })?
         .map_or_else(
@@ -69,7 +74,7 @@ impl Package {
         let scratch = cache.scratch("downloads", &self.name)?;
         let unpacked = self.download(&scratch).and_then(|archive| {
             let mut unpack = Command::new("dpkg-deb");
-            command::output(unpack.arg("-x").arg(&archive).arg(target))
+            apt(unpack.arg("-x").arg(&archive).arg(target), &self.name)
         });
         crate::cache::remove_tree(&scratch)?;
         unpacked.map(drop)
@@ -84,7 +89,7 @@ impl Package {
             Err(failed) if rustix::process::geteuid().is_root() => failed,
             done => return done,
         };
-        command::output(Command::new("apt-get").args(["-q", "update"]))?;
+        update(&self.name)?;
         match versions(&self.name)?.first() {
             Some(newest) => self.download_version(directory, &newest.version),
             None => Err(failed),
@@ -92,13 +97,14 @@ impl Package {
     }
 
     fn download_version(&self, directory: &Path, version: &str) -> Result<PathBuf> {
-        command::output(
+        apt(
             Command::new("apt-get")
                 .current_dir(directory)
                 // As root apt fetches as its own user, which may not write here; said so, it does
                 // not warn.
                 .args(["-q", "-o", "APT::Sandbox::User=root", "download"])
                 .arg(format!("{}={version}", self.name)),
+            &self.name,
         )?;
         let listed = fs::read_dir(directory).map_err(Error::file("list", directory))?;
         for entry in listed {
@@ -113,8 +119,8 @@ impl Package {
 
 /// The versions on offer, newest first.
 fn versions(name: &str) -> Result<Vec<Package>> {
-    let found = with_lists(|| {
-        let table = command::output(Command::new("apt-cache").args(["madison", name]))?;
+    let found = with_lists(name, || {
+        let table = apt(Command::new("apt-cache").args(["madison", name]), name)?;
         let packages = parse_madison(&table, name);
         Ok(Some(packages).filter(|packages| !packages.is_empty()))
     })?;
@@ -123,15 +129,34 @@ fn versions(name: &str) -> Result<Vec<Package>> {
 
 /// Looks something up; if it is not found, fetches the package lists and looks again. Lists are
 /// absent on a fresh machine, and old ones name versions that are gone.
-fn with_lists<T>(look: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+fn with_lists<T>(package: &str, look: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
     if let Some(found) = look()? {
         return Ok(Some(found));
     }
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    command::output(Command::new("apt-get").args(["-q", "update"]))?;
+    update(package)?;
     look()
+}
+
+/// Fetches the package lists, for the sake of this package.
+fn update(package: &str) -> Result<()> {
+    let mut update = Command::new("apt-get");
+    apt(update.args(LOCK_PATIENCE).args(["-q", "update"]), package).map(drop)
+}
+
+/// Runs a program of the package manager's to its end; a system that has none is told apart.
+fn apt(program: &mut Command, package: &str) -> Result<String> {
+    command::output(program).map_err(|error| match error {
+        Error::Start { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Error::NoPackageManager {
+                package: package.to_owned(),
+                program: program.get_program().to_string_lossy().into_owned(),
+            }
+        }
+        other => other,
+    })
 }
 
 /// Reads `apt-cache madison`: lines of `name | version | source`, newest first, sources included.

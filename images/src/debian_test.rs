@@ -31,3 +31,15 @@ linux-image-6.12.101+deb12-cloud-amd64
     );
     assert_eq!(newest_name(names, "linux-image-6.13", "-cloud-amd64"), None);
 }
+
+#[test]
+fn a_system_without_the_package_manager_is_told_apart_from_a_failure() {
+    let missing = apt(&mut Command::new("/nowhere/apt-cache"), "linux-source");
+    let text = missing.unwrap_err().to_string();
+    assert!(
+        text.contains("linux-source") && text.contains("/nowhere/apt-cache"),
+        "{text}"
+    );
+    let failed = apt(&mut Command::new("false"), "linux-source");
+    assert!(matches!(failed, Err(Error::Command { .. })), "{failed:?}");
+}

@@ -12,13 +12,15 @@ use crate::debian::Package;
 use crate::image::{self, CACHE_KIND, DEFAULT_NAME, Parts};
 use crate::kernel::Kernel;
 use crate::progress::Progress;
-use crate::{Cache, ContentKey, Error, Image, InitramfsBuilder, KernelKind, Result, command};
+use crate::{
+    Cache, ContentKey, Error, Image, InitramfsBuilder, KernelKind, Result, command, file_sha256,
+};
 
 /// The package with the statically linked busybox.
 pub const BUSYBOX_PACKAGE: &str = "busybox-static";
 
-/// Counts up whenever the files below change.
-const RECIPE: &str = "1";
+/// Counts up whenever the files below or what is recorded of the parts change.
+const RECIPE: &str = "2";
 
 const PASSWD: &str = "\
 root:x:0:0:root:/root:/bin/sh
@@ -91,7 +93,7 @@ pub fn get_or_build(
                 kernel_kind: KernelKind::Vmlinux,
                 initramfs: &["initramfs.cpio"],
                 cmdline: "",
-                origin: origin(kernel),
+                origin: origin(kernel, busybox)?,
             },
         )?;
         step.finish(&format!("digest {}", &digest[..16]));
@@ -129,18 +131,23 @@ fn root(init: &Path, busybox: &Path) -> Result<InitramfsBuilder> {
     Ok(root)
 }
 
-fn origin(kernel: &Kernel) -> BTreeMap<String, String> {
+fn origin(kernel: &Kernel, busybox: &Path) -> Result<BTreeMap<String, String>> {
     let facts = &kernel.facts;
-    [
-        ("kernel.release", &facts.release),
+    // Its first line names its version and the package that it is from, wherever it was taken from.
+    let busybox_says = command::output(&mut Command::new(busybox))?;
+    let busybox_version = busybox_says.lines().next().unwrap_or_default();
+    Ok([
+        ("kernel.release", facts.release.as_str()),
         ("kernel.source_package", &facts.source_package),
         ("kernel.source_version", &facts.source_version),
         ("kernel.source_sha256", &facts.source_sha256),
         ("kernel.compiler", &facts.compiler),
         ("kernel.options_sha256", &facts.options_sha256),
+        ("busybox.version", busybox_version),
+        ("busybox.sha256", &file_sha256(busybox)?),
     ]
-    .map(|(name, value)| (name.to_owned(), value.clone()))
-    .into()
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into())
 }
 
 /// Points the default at an image, in one step: whoever opens it meanwhile gets the old or the new.

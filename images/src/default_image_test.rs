@@ -24,7 +24,8 @@ fn parts(dir: &Path) -> (Kernel, PathBuf, PathBuf) {
     };
     let busybox = file(
         "busybox",
-        "#!/bin/sh\necho bin/busybox; echo bin/sh; echo usr/bin/env; echo linuxrc\n",
+        "#!/bin/sh\n[ $# = 0 ] && echo BusyBox v1 && exit\n\
+         echo bin/busybox; echo bin/sh; echo usr/bin/env; echo linuxrc\n",
     );
     (kernel, file("init", "init"), busybox)
 }
@@ -39,6 +40,11 @@ fn building_it_makes_it_the_default() {
     let opened = Image::default_in(&cache).unwrap();
     assert_eq!(opened.digest(), image.digest());
     assert_eq!(opened.origin()["kernel.release"], "6.12.0-test");
+    assert_eq!(opened.origin()["busybox.version"], "BusyBox v1");
+    assert_eq!(
+        opened.origin()["busybox.sha256"],
+        file_sha256(&busybox).unwrap()
+    );
 }
 
 #[test]

@@ -103,6 +103,19 @@ pub enum Error {
         hint: String,
     },
 
+    /// This system has not Debian's package manager.
+    #[error(
+        "{package} comes from a Debian package, and this system has no {program}: build on Debian or \
+         one of its derivatives (a container will do), then bring its cache along (FOREBAY_CACHE, or \
+         ~/.cache/forebay)"
+    )]
+    NoPackageManager {
+        /// The package's name or how it begins.
+        package: String,
+        /// The program that was not found.
+        program: String,
+    },
+
     /// A fetched file is not the one that was pinned.
     #[error("{}: SHA-256 is {found}, pinned is {expected}; the download was removed, try again", path.display())]
     Checksum {

@@ -11,9 +11,11 @@
 //!                                          must have arrived
 //! ```
 //!
-//! The key is over the recipe's version, the source package's version and the fragment's options
-//! (its comments may change freely). Builder, host and time are fixed, so that the same compiler
-//! gives the same bytes.
+//! The key is over what is asked for: the recipe's version, the pinned version of the source package
+//! and the fragment's options (its comments may change freely). Where the archive has dropped the
+//! pinned version, the newest takes its place under the same key, once: later ones do not replace a
+//! kernel that works. `kernel.json` says what it was made of. Builder, host, time and environment
+//! are fixed, so that the same compiler gives the same bytes.
 
 mod fragment;
 
@@ -91,13 +93,12 @@ pub struct KernelFacts {
 /// [`Error::Command`].
 pub fn get_or_build(cache: &Cache, fragment: &Fragment, progress: &dyn Progress) -> Result<Kernel> {
     // Looked up before apt is asked: what is cached needs no package lists and no network.
-    let pinned_key = key(SOURCE_VERSION, fragment);
-    if let Some(entry) = cache.get(CACHE_KIND, &pinned_key) {
-        return Kernel::open(&entry);
+    if let Some(kernel) = cached(cache, fragment)? {
+        return Ok(kernel);
     }
     let _one_at_a_time = cache.lock("kernel")?;
-    if let Some(entry) = cache.get(CACHE_KIND, &pinned_key) {
-        return Kernel::open(&entry);
+    if let Some(kernel) = cached(cache, fragment)? {
+        return Ok(kernel);
     }
     let source = Package::pinned_or_newest(SOURCE_PACKAGE, SOURCE_VERSION)?;
     if source.version != SOURCE_VERSION {
@@ -106,7 +107,7 @@ pub fn get_or_build(cache: &Cache, fragment: &Fragment, progress: &dyn Progress)
             source.version
         ));
     }
-    let entry = cache.get_or_publish(CACHE_KIND, &key(&source.version, fragment), |target| {
+    let entry = cache.publish(CACHE_KIND, &key(fragment), |target| {
         let work = cache.scratch("build", "kernel")?;
         let built = Build {
             cache,
@@ -128,15 +129,15 @@ pub fn get_or_build(cache: &Cache, fragment: &Fragment, progress: &dyn Progress)
 /// [`Error::File`] or [`Error::Description`] if the entry is damaged.
 pub fn cached(cache: &Cache, fragment: &Fragment) -> Result<Option<Kernel>> {
     cache
-        .get(CACHE_KIND, &key(SOURCE_VERSION, fragment))
+        .get(CACHE_KIND, &key(fragment))
         .map(|entry| Kernel::open(&entry))
         .transpose()
 }
 
-fn key(source_version: &str, fragment: &Fragment) -> String {
+fn key(fragment: &Fragment) -> String {
     ContentKey::new("kernel")
         .text(RECIPE)
-        .text(source_version)
+        .text(SOURCE_VERSION)
         .text(&fragment.normalised())
         .short()
 }
@@ -285,7 +286,9 @@ impl Build<'_> {
     }
 }
 
-/// `make` with everything fixed that would otherwise end up in the image.
+/// `make` with everything fixed that would otherwise end up in the image. Of the environment only
+/// the search path is kept: kbuild takes its compiler, its flags, its architecture and its place in
+/// a jobserver from variables.
 fn make(tree: &Path, out: &Path) -> Command {
     let mut command = Command::new("make");
     command
@@ -293,13 +296,16 @@ fn make(tree: &Path, out: &Path) -> Command {
         .arg(tree)
         .arg(format!("O={}", out.display()))
         .args(["ARCH=x86_64", "LOCALVERSION="])
+        .env_clear()
+        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
         .env("KBUILD_BUILD_TIMESTAMP", "1970-01-01")
         .env("KBUILD_BUILD_USER", "forebay")
         .env("KBUILD_BUILD_HOST", "forebay")
         .env("KBUILD_BUILD_VERSION", "1")
-        .env("LC_ALL", "C")
-        // A jobserver of a cargo or make above us would tie this build to its job slots.
-        .env_remove("MAKEFLAGS")
-        .env_remove("CARGO_MAKEFLAGS");
+        .env("LC_ALL", "C");
     command
 }
+
+#[cfg(test)]
+#[path = "kernel_test.rs"]
+mod tests;

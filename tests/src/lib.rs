@@ -14,6 +14,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `command` | the `forebay` command under test |
+//! | `child` | programs of this machine that do not outlive their test |
 //! | `vm` | booting a guest from the test image; its console when a test fails |
 //! | `pace` | ceilings of waits and numbers of rounds, scaled for slow places by one factor |
 //! | `seed` | random numbers that a printed seed repeats |
@@ -33,6 +34,7 @@
 
 #![forbid(unsafe_code)]
 
+mod child;
 mod command;
 mod digest;
 mod host_use;
@@ -41,6 +43,7 @@ mod seed;
 mod turn;
 mod vm;
 
+pub use child::Running;
 pub use command::command;
 pub use digest::{Sha256, sha256};
 pub use host_use::{HostUse, guest_mappings, resident_beyond_guests};

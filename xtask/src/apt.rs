@@ -4,10 +4,20 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use forebay_images::debian::LOCK_PATIENCE;
 use forebay_images::progress::Progress;
 
-/// Makes sure that packages are installed.
+/// Makes sure that packages are installed. Where Debian's package manager is not, a person is told
+/// what is needed, and what is missing fails later.
 pub(crate) fn ensure(packages: &[&str], progress: &dyn Progress) -> Result<()> {
+    if !is_debian() {
+        progress.note(&format!(
+            "this system has no dpkg, so it is not known whether what is needed is installed. These \
+             are the names of Debian's packages: {}",
+            packages.join(" ")
+        ));
+        return Ok(());
+    }
     let missing: Vec<_> = packages
         .iter()
         .copied()
@@ -42,11 +52,12 @@ fn install(packages: &[&str]) -> Result<()> {
 fn apt_get(arguments: &[&str]) -> Result<()> {
     let done = Command::new("apt-get")
         .arg("--quiet")
+        .args(LOCK_PATIENCE)
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdin(Stdio::null())
         .output()
-        .context("run apt-get; this task supports Debian and its derivatives")?;
+        .context("run apt-get")?;
     if !done.status.success() {
         bail!(
             "apt-get {} failed ({}):\n{}",
@@ -56,6 +67,14 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
         );
     }
     Ok(())
+}
+
+fn is_debian() -> bool {
+    Command::new("dpkg-query")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 fn installed(package: &str) -> bool {

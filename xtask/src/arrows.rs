@@ -35,7 +35,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
         "forebay-tests",
         &["forebay", "forebay-images", "forebay-guest-helper"],
     ),
-    ("forebay-guest-helper", &[]),
+    ("forebay-guest-helper", &["forebay-exec-proto"]),
     ("xtask", &["forebay-images", "forebay-rig"]),
 ];
 

@@ -12,6 +12,7 @@ mod demo;
 #[cfg(test)]
 mod flow_contract_test;
 mod fuzz;
+mod here;
 mod image;
 mod lint;
 mod place;
@@ -20,6 +21,7 @@ mod setup;
 mod terminal;
 mod test;
 mod verdict;
+mod vm_tests;
 mod workspace;
 
 use std::process::ExitCode;
@@ -66,7 +68,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::task(&terminal),
         Task::Test(options) => test::task(&options, &terminal),
         Task::Bench(options) => bench::task(&options, &terminal),
-        Task::Fuzz(options) => fuzz::task(&options),
+        Task::Fuzz(options) => fuzz::task(&options, &terminal),
         Task::Rig(options) => rig::task(&options, &terminal),
         Task::Lint => lint::task(),
         Task::Arrows => arrows::task(),

@@ -9,7 +9,7 @@ use forebay_images::progress::Progress;
 use forebay_rig::{Assets, Clock, Event, RigCommand, Status};
 
 use crate::setup::{self, Guest};
-use crate::{rig, workspace};
+use crate::{here, rig, workspace};
 
 /// Set to `always` or `never`, decides without asking.
 const OVERRIDE: &str = "FOREBAY_RIG";
@@ -34,27 +34,35 @@ pub(crate) const COMMAND_VARIABLE: &str = "FOREBAY_COMMAND";
 pub(crate) const IMAGE_IN_L1: &str = "/root/.cache/forebay/images/default";
 const HELPER_IN_L1: &str = "/forebay/guest-helper.cpio";
 
-/// Whether unmodified guests run on this machine's `/dev/kvm`. The `forebay` command finds out with
-/// a throw-away VM of a few instructions.
-pub(crate) fn host_can_run_guests() -> Result<bool> {
+/// Why unmodified guests cannot run on this machine's `/dev/kvm`, and what to do about it; `None` if
+/// they can. The `forebay` command finds out with a throw-away VM of a few instructions.
+pub(crate) fn obstacle() -> Result<Option<String>> {
     match std::env::var(OVERRIDE).as_deref() {
-        Ok("always") => return Ok(false),
-        Ok("never") => return Ok(true),
+        Ok("always") => return Ok(Some(format!("{OVERRIDE} is set to `always`"))),
+        Ok("never") => return Ok(None),
         Ok("") | Err(_) => {}
         Ok(other) => bail!("{OVERRIDE} is {other:?}; it can be `always` or `never`"),
-    }
-    if !Path::new("/dev/kvm").exists() {
-        return Ok(false);
     }
     let forebay = workspace::build_program("forebay-cli", "forebay", "dev")?;
     let probe = Command::new(forebay)
         .args(["doctor", "--probe"])
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status()
+        .stderr(Stdio::inherit())
+        .output()
         .context("run forebay doctor --probe")?;
-    Ok(probe.success())
+    let said = String::from_utf8_lossy(&probe.stdout).trim().to_owned();
+    Ok((!probe.status.success()).then_some(said))
 }
+
+/// How a program ended that boots guests.
+pub(crate) struct Ended {
+    pub(crate) status: Status,
+    /// Why a failure would say nothing about the program; nothing on real hardware.
+    pub(crate) void: Option<&'static str>,
+}
+
+const EMULATOR_AT_FAULT: &str =
+    "the rig's emulator mixed its own state into a guest, which cannot live on";
 
 /// Where to run, with what that needs.
 pub(crate) enum Place {
@@ -67,10 +75,10 @@ pub(crate) enum Place {
 impl Place {
     /// Finds out, and sets the rig up if it is needed.
     pub(crate) fn find(progress: &dyn Progress) -> Result<Self> {
-        if host_can_run_guests()? {
+        let Some(obstacle) = obstacle()? else {
             return Ok(Self::Here);
-        }
-        progress.note("this machine's /dev/kvm cannot run guests, using the rig");
+        };
+        progress.note(&format!("using the rig: {obstacle}"));
         Ok(Self::Rig(Box::new(setup::rig(progress)?)))
     }
 
@@ -91,7 +99,8 @@ impl Place {
         }
     }
 
-    /// Runs a program that boots guests, its output passed through and given to `watch`.
+    /// Runs a program that boots guests, its output passed through and given to `watch`. At the
+    /// deadline it is killed, with all that it started, which is an error.
     pub(crate) fn run(
         &self,
         program: &Path,
@@ -99,9 +108,10 @@ impl Place {
         guest: &Guest,
         deadline: Duration,
         watch: &mut dyn FnMut(&[u8]),
-    ) -> Result<Status> {
+    ) -> Result<Ended> {
         match self {
-            Self::Here => here(program, arguments, guest, watch),
+            Self::Here => here::run(program, arguments, guest, deadline, watch)
+                .map(|status| Ended { status, void: None }),
             Self::Rig(assets) => {
                 let command = with_guest(RigCommand::new(program.to_string_lossy()), guest)
                     .args(arguments)
@@ -112,7 +122,10 @@ impl Place {
                     }
                     rig::show(event);
                 })?;
-                Ok(outcome.status)
+                Ok(Ended {
+                    status: outcome.status,
+                    void: outcome.emulator_at_fault().then_some(EMULATOR_AT_FAULT),
+                })
             }
         }
     }
@@ -144,42 +157,4 @@ pub(crate) fn passed_on(command: RigCommand) -> RigCommand {
 /// The rig's command for a program under instruction counting.
 pub(crate) fn counted(program: &Path, guest: &Guest) -> RigCommand {
     with_guest(RigCommand::new(program.to_string_lossy()), guest).clock(Clock::Instructions)
-}
-
-fn here(
-    program: &Path,
-    arguments: &[String],
-    guest: &Guest,
-    watch: &mut dyn FnMut(&[u8]),
-) -> Result<Status> {
-    use std::io::{Read, Write};
-    use std::os::unix::process::ExitStatusExt;
-
-    let mut child = Command::new(program)
-        .args(arguments)
-        .current_dir(workspace::root())
-        .env(IMAGE_VARIABLE, guest.image.directory())
-        .env(HELPER_VARIABLE, &guest.helper_layer)
-        .envs(guest.named.iter().map(|(variable, path)| (variable, path)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("run {}", program.display()))?;
-    if let Some(mut stdout) = child.stdout.take() {
-        let mut block = [0; 8192];
-        loop {
-            let n = stdout.read(&mut block).context("read its output")?;
-            if n == 0 {
-                break;
-            }
-            watch(&block[..n]);
-            std::io::stdout().write_all(&block[..n])?;
-            std::io::stdout().flush()?;
-        }
-    }
-    let status = child.wait()?;
-    Ok(match (status.code(), status.signal()) {
-        (Some(code), _) => Status::Code(code),
-        (None, signal) => Status::Signal(signal.unwrap_or_default()),
-    })
 }

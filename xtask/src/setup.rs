@@ -15,6 +15,9 @@ use forebay_rig::Assets;
 
 use crate::{apt, place, workspace};
 
+/// Counts up whenever [`layer`] makes something else of the same program.
+const LAYER_RECIPE: &str = "1";
+
 /// What is needed to run guests.
 pub(crate) struct Guest {
     /// The default image.
@@ -29,11 +32,12 @@ pub(crate) struct Guest {
 pub(crate) fn task(progress: &dyn Progress) -> Result<ExitCode> {
     let guest = guest(progress)?;
     println!("image: {}", guest.image.directory().display());
-    if place::host_can_run_guests()? {
-        println!("guests run directly on this machine");
-    } else {
-        rig(progress)?;
-        println!("guests run in the rig: this machine's /dev/kvm cannot run them");
+    match place::obstacle()? {
+        None => println!("guests run directly on this machine"),
+        Some(obstacle) => {
+            rig(progress)?;
+            println!("guests run in the rig: {obstacle}");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -84,7 +88,11 @@ fn kernel(cache: &Cache, progress: &dyn Progress) -> Result<Kernel> {
 
 /// An initramfs layer with one program.
 fn layer(cache: &Cache, path: &str, program: &Path) -> Result<PathBuf> {
-    let key = ContentKey::new("layer").text(path).file(program)?.short();
+    let key = ContentKey::new("layer")
+        .text(LAYER_RECIPE)
+        .text(path)
+        .file(program)?
+        .short();
     let entry = cache.get_or_publish("layers", &key, |target| {
         InitramfsBuilder::new()
             .host_file(path, 0o755, program)

@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -11,13 +10,10 @@ use forebay_images::progress::Progress;
 use crate::place::Place;
 use crate::verdict::Verdict;
 use crate::workspace::{self, Artifact, cargo};
-use crate::{arrows, lint, place, setup};
+use crate::{arrows, fuzz, lint, place, setup, vm_tests};
 
 /// The package whose integration tests boot guests.
 const VM_TESTS: &str = "forebay-tests";
-
-/// For one test program with all its tests.
-const DEADLINE: Duration = Duration::from_secs(1200);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -40,6 +36,10 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
         arrows::check()?;
         let units = unit_tests()?;
         summary.push(("unit tests on this machine".to_owned(), units));
+        summary.push((
+            "fuzz targets, for a moment".to_owned(),
+            fuzz::short(progress)?,
+        ));
         if let Place::Rig(_) = place {
             summary.push(("the rig's own tests".to_owned(), rig_tests()?));
         }
@@ -60,28 +60,13 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
         }
     }
     for program in chosen(&programs, &options.vm) {
-        // Guests get the processors one test at a time; several would only disturb each other.
-        let mut arguments = vec!["--test-threads=1".to_owned()];
-        arguments.extend(options.arguments.iter().cloned());
-        println!("\nVM tests: {} {}", program.name, place.name());
-        let mut output = Vec::new();
-        let ended = place.run(&program.path, &arguments, &guest, DEADLINE, &mut |bytes| {
-            output.extend_from_slice(bytes);
-        });
-        let success = match ended {
-            Ok(status) => status.success(),
-            Err(error) => {
-                // The tests of one program are lost; the others still say what they can.
-                eprintln!("error: {}: {error:#}", program.name);
-                false
-            }
-        };
-        let mut verdict = Verdict::read(&String::from_utf8_lossy(&output), success);
-        if verdict == Verdict::default() {
-            // A filter that matches nothing, or a program that lost its tests, is no success.
-            eprintln!("error: {}: no test ran", program.name);
-            verdict.failed = 1;
-        }
+        let verdict = vm_tests::run(
+            &program.name,
+            &program.path,
+            &options.arguments,
+            &guest,
+            &place,
+        );
         summary.push((
             format!("VM tests {} {}", program.name, place.name()),
             verdict,
@@ -117,6 +102,15 @@ fn unit_tests() -> Result<Verdict> {
     for arguments in [
         &["--workspace", "--exclude", VM_TESTS][..],
         &["-p", VM_TESTS, "--lib", "--bins"][..],
+        // The hub in every order of its threads.
+        &[
+            "-p",
+            "forebay-exec",
+            "--features",
+            "loom",
+            "--lib",
+            "loom_test",
+        ][..],
     ] {
         verdict += counted(cargo().args(["test", "--no-fail-fast"]).args(arguments))?;
     }

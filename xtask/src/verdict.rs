@@ -27,6 +27,15 @@ impl Verdict {
     }
 }
 
+/// The names of the tests that failed: libtest's lines `test some::name ... FAILED`.
+pub(crate) fn failures(output: &str) -> Vec<String> {
+    let lines = output.lines().map(str::trim);
+    lines
+        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
+        .map(str::to_owned)
+        .collect()
+}
+
 impl std::ops::AddAssign for Verdict {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;

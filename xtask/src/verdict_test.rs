@@ -26,3 +26,11 @@ fn a_crash_after_a_good_summary_is_a_failure() {
 fn success_without_tests_counts_nothing() {
     assert_eq!(Verdict::read("", true), Verdict::default());
 }
+
+#[test]
+fn the_names_of_failed_tests_are_read() {
+    let output =
+        "test a::one ... ok\ntest a::two ... FAILED\nfailures:\n    a::two\ntest b ... FAILED\n";
+    assert_eq!(failures(output), ["a::two", "b"]);
+    assert_eq!(failures("test a ... ok\n"), [""; 0]);
+}

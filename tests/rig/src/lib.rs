@@ -23,21 +23,24 @@
 //! | `pack` | the initramfs of one run: files, trees, the libraries programs need |
 //! | `qemu` | the emulator's command line and process |
 //! | `run` | one run from start to end: events, deadlines, diagnosis |
+//! | `scratch` | directories of runs, removed also after a run that was killed |
+//! | [`ends_with_us`] | children that do not outlive us |
 //! | [`order`] | what host and L1 init say to each other |
 //!
 //! Time in the rig is not time: see [`Clock`].
 
-#![forbid(unsafe_code)]
-
 mod assets;
+mod bound;
 mod command;
 mod error;
 pub mod order;
 mod pack;
 mod qemu;
 mod run;
+mod scratch;
 
 pub use assets::{Assets, PACKAGES};
+pub use bound::ends_with_us;
 pub use command::{Clock, RigCommand};
 pub use error::{Error, Result};
 pub use run::{Event, RigOutcome, Status, run};

@@ -53,6 +53,9 @@ pub enum Report {
         how: Ending,
         /// Bytes written to each port. The host waits for them: a report may overtake output.
         sent: Sent,
+        /// Guest exits in which the emulator gave L1's state as the guest's; see
+        /// [`RigOutcome::emulator_at_fault`](crate::RigOutcome::emulator_at_fault).
+        mixed_up: u64,
     },
     /// The program was not run.
     Failed {

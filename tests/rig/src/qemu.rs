@@ -7,7 +7,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::order::port;
-use crate::{Clock, Error, Result, RigCommand};
+use crate::{Clock, Error, Result, RigCommand, ends_with_us};
 
 /// How long the emulator may take to connect its ports; it does so before it starts L1.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(60);
@@ -16,7 +16,12 @@ const CONNECT_POLL: Duration = Duration::from_millis(5);
 /// Emulated processors under [`Clock::Wall`].
 const PROCESSORS: &str = "2";
 
-/// A running emulator. Dropping it kills it and waits for its end.
+/// L1's kernel panics if no timer interrupt came within a few of its moments at boot, which a host
+/// with much to do makes happen; so it does not look.
+const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 oops=panic no_timer_check";
+
+/// A running emulator. Dropping it kills it and waits for its end; so does the end of the thread
+/// that started it, but for the waiting.
 #[derive(Debug)]
 pub(crate) struct Emulator {
     child: Child,
@@ -55,7 +60,9 @@ impl Emulator {
                 Ok(listener)
             })
             .collect::<Result<Vec<_>>>()?;
-        let mut child = command_line(command, kernel, initramfs, directory)
+        let mut emulator = command_line(command, kernel, initramfs, directory);
+        ends_with_us(&mut emulator);
+        let mut child = emulator
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -155,7 +162,7 @@ fn command_line(
         .arg(kernel)
         .arg("-initrd")
         .arg(initramfs)
-        .args(["-append", "console=ttyS0 quiet panic=-1 oops=panic"])
+        .args(["-append", COMMAND_LINE])
         .args(["-device", "virtio-serial-pci"]);
     for name in port::ALL {
         let path = directory.join(name);

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
 use crate::error::Phase;
 use crate::order::{Ending, Report, Sent};
 use crate::qemu::{Emulator, Ends};
+use crate::scratch::Scratch;
 use crate::{Assets, Error, Result, RigCommand, pack};
 
 /// How much of each stream an outcome keeps, from its beginning. The events have all of it.
@@ -29,7 +28,7 @@ const NOISE: [&str; 1] = ["TCG doesn't support requested feature"];
 const ARRIVALS: usize = 64;
 /// How long after the emulator's end its last words may take to arrive.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How long output that L1 says it has sent may take to arrive.
+/// How long nothing may arrive of output that L1 says it has sent.
 const OUTPUT_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Something that happened during a run, as it happens.
@@ -86,10 +85,20 @@ pub struct RigOutcome {
     pub boot: Duration,
     /// Real time of the whole run.
     pub elapsed: Duration,
-    files: TempDir,
+    mixed_up: u64,
+    files: Scratch,
 }
 
 impl RigOutcome {
+    /// Whether the emulator broke a guest of this run: it stored L1's own registers as the guest's,
+    /// which two emulated processors bring out now and then. Such a guest dies of a triple fault or
+    /// hangs, so that a failure of this run says nothing about the program. L1's kernel is the
+    /// witness: KVM saw a guest leave at an address inside KVM itself.
+    #[must_use]
+    pub fn emulator_at_fault(&self) -> bool {
+        self.mixed_up > 0
+    }
+
     /// Where a file or directory that was asked for lies on the host, if the program left it. It is
     /// removed with this value.
     pub fn file(&self, l1: &str) -> Option<PathBuf> {
@@ -108,11 +117,11 @@ pub fn run(
     watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<RigOutcome> {
     let started = Instant::now();
-    let scratch = tempfile::tempdir().map_err(Error::file("create", &std::env::temp_dir()))?;
+    let scratch = Scratch::new()?;
     let initramfs = scratch.path().join("l1.cpio");
     pack::pack(command, assets)?.write_file(&initramfs)?;
     let (emulator, ends) = Emulator::start(command, &assets.kernel, &initramfs, scratch.path())?;
-    let files = tempfile::tempdir().map_err(Error::file("create", &std::env::temp_dir()))?;
+    let files = Scratch::new()?;
     let (arrivals, stdin) = spread(ends, files.path())?;
     Run {
         command,
@@ -173,8 +182,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn drive(mut self, files: TempDir) -> Result<RigOutcome> {
-        let (how, sent) = loop {
+    fn drive(mut self, files: Scratch) -> Result<RigOutcome> {
+        let (how, sent, mixed_up) = loop {
             let arrival = match self.arrivals.recv_timeout(self.left()?) {
                 Ok(arrival) => arrival,
                 // `left` says which deadline it was.
@@ -191,7 +200,11 @@ impl Run<'_> {
                         thread("rig stdin", move || feed(&port))?;
                     }
                 }
-                Some(Report::Ended { how, sent }) => break (how, sent),
+                Some(Report::Ended {
+                    how,
+                    sent,
+                    mixed_up,
+                }) => break (how, sent, mixed_up),
                 Some(Report::Failed { reason }) => return Err(Error::NotRun { reason }),
                 None => {}
             }
@@ -205,6 +218,7 @@ impl Run<'_> {
             },
             stdout: self.stdout.kept,
             stderr: self.stderr.kept,
+            mixed_up,
             boot: up - self.started,
             elapsed: self.started.elapsed(),
             files,
@@ -262,7 +276,6 @@ impl Run<'_> {
 
     /// Waits for the bytes that L1 has sent but that are still on their way.
     fn collect(&mut self, sent: Sent) -> Result<()> {
-        let deadline = Instant::now() + OUTPUT_DEADLINE;
         loop {
             if let Some(Err(_)) = self.files
                 && let Some(Err(source)) = self.files.take()
@@ -273,8 +286,8 @@ impl Run<'_> {
             if self.stdout.seen >= sent.stdout && self.stderr.seen >= sent.stderr && files_done {
                 return Ok(());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.arrivals.recv_timeout(left) {
+            // Counted anew with each arrival: whoever watches may stand still as long as it likes.
+            match self.arrivals.recv_timeout(OUTPUT_DEADLINE) {
                 Ok(arrival) => drop(self.take(arrival)?),
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Error::Deadline {

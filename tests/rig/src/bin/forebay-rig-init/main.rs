@@ -11,6 +11,7 @@ mod held;
 mod ports;
 mod program;
 mod system;
+mod witness;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,6 +24,7 @@ use rustix::system::RebootCommand;
 
 use crate::held::Held;
 use crate::program::Streams;
+use crate::witness::Witness;
 
 /// How long the host may take to end the emulator after the last report.
 const HOST_DEADLINE: Duration = Duration::from_secs(120);
@@ -55,12 +57,13 @@ fn run(control: &mut fs::File) -> Result<Report> {
     system::load_modules(&order.modules)?;
     system::loopback_up();
     let _held = Held::create()?;
+    let witness = Witness::begin()?;
     let watched = control.try_clone().context("watch the control port")?;
     thread::spawn(move || power_off_without_host(watched));
     // What the host sends to a port that is not open is lost, and it sends once we are ready.
     let ports = Streams::open(&order)?;
     send(control, &Report::Ready)?;
-    program::run(&order, ports)
+    program::run(&order, ports, &witness)
 }
 
 fn send(control: &mut fs::File, report: &Report) -> Result<()> {

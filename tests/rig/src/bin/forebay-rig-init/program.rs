@@ -13,6 +13,7 @@ use forebay_rig::order::{Ending, Order, Report, Sent, port};
 use rustix::process::{Pid, WaitOptions};
 
 use crate::ports;
+use crate::witness::Witness;
 
 /// How long after the program's end what it left behind may keep its output open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(5);
@@ -40,7 +41,7 @@ impl Streams {
 }
 
 /// Runs the program to its end, sends its output and its files, and returns the last report.
-pub(crate) fn run(order: &Order, streams: Streams) -> Result<Report> {
+pub(crate) fn run(order: &Order, streams: Streams, witness: &Witness) -> Result<Report> {
     let Some((program, arguments)) = order.argv.split_first() else {
         bail!("the order names no program");
     };
@@ -71,11 +72,15 @@ pub(crate) fn run(order: &Order, streams: Streams) -> Result<Report> {
     let stderr = in_background(stderr, streams.stderr);
     let how = reap_until(&child)?;
     let sent = Sent {
-        stdout: result(&stdout),
-        stderr: result(&stderr),
+        stdout: result(&stdout, OUTPUT_GRACE),
+        stderr: result(&stderr, OUTPUT_GRACE),
         files: send_files(&order.outputs, streams.files)?,
     };
-    Ok(Report::Ended { how, sent })
+    Ok(Report::Ended {
+        how,
+        sent,
+        mixed_up: witness.seen()?,
+    })
 }
 
 /// A program without a slash is looked for in the order's own `PATH`; the standard library would
@@ -109,26 +114,46 @@ fn reap_until(child: &std::process::Child) -> Result<Ending> {
     }
 }
 
-/// Copies on a thread; the receiver gets the running total after every write.
-fn in_background(from: impl Read + Send + 'static, to: File) -> Receiver<u64> {
-    let (progress, total) = channel();
+/// Copies on a thread; the receiver gets every step.
+fn in_background(from: impl Read + Send + 'static, to: File) -> Receiver<Step> {
+    let (progress, steps) = channel();
     thread::spawn(move || {
-        copy(from, to, |sent| {
+        copy(from, to, |step| {
             // Fails when nobody counts any more.
-            let _ = progress.send(sent);
+            let _ = progress.send(step);
         })
     });
-    total
+    steps
 }
 
-/// The total that a copy has sent: at its end, or when nothing came for a while after the
-/// program's own end, since something it left behind may hold the pipe for ever.
-fn result(total: &Receiver<u64>) -> u64 {
-    let mut sent = 0;
-    while let Ok(now) = total.recv_timeout(OUTPUT_GRACE) {
-        sent = now;
+/// The total that a copy has sent: at its end, or when nothing was there to read for a while after
+/// the program's own end, since something it left behind may hold the pipe for ever. A host that
+/// takes its time is waited for; it has deadlines of its own.
+fn result(steps: &Receiver<Step>, grace: Duration) -> u64 {
+    let (mut sent, mut holding) = (0, false);
+    loop {
+        let step = if holding {
+            steps.recv().ok()
+        } else {
+            steps.recv_timeout(grace).ok()
+        };
+        holding = match step {
+            Some(Step::Holding) => true,
+            Some(Step::Sent(total)) => {
+                sent = total;
+                false
+            }
+            None => return sent,
+        };
     }
-    sent
+}
+
+/// Where a copy is.
+enum Step {
+    /// It has read something and not yet written it.
+    Holding,
+    /// It has written so much in all, and reads.
+    Sent(u64),
 }
 
 /// Copies the blocks of the host's input to the program, up to the empty one, and closes it.
@@ -147,21 +172,25 @@ fn unblock(mut from: File, mut to: impl Write) -> io::Result<()> {
     }
 }
 
-/// Copies until either side ends and calls `progress` with the total after every write. By read and
+/// Copies until either side ends and calls `progress` before and after every write. By read and
 /// write and not by `io::copy`, which splices: a port takes spliced pages in another way, with
 /// limits of its own.
-fn copy(mut from: impl Read, mut to: impl Write, mut progress: impl FnMut(u64)) {
+fn copy(mut from: impl Read, mut to: impl Write, mut progress: impl FnMut(Step)) {
     let mut block = vec![0; 32 * 1024];
     let mut sent = 0;
     loop {
         match from.read(&mut block) {
             Ok(0) => return,
-            Ok(n) if to.write_all(&block[..n]).is_ok() => {
+            Ok(n) => {
+                progress(Step::Holding);
+                if to.write_all(&block[..n]).is_err() {
+                    return;
+                }
                 sent += n as u64;
-                progress(sent);
+                progress(Step::Sent(sent));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(_) | Err(_) => return,
+            Err(_) => return,
         }
     }
 }
@@ -189,9 +218,17 @@ fn send_files(outputs: &[String], mut port: File) -> Result<u64> {
     let length = archive.metadata()?.len();
     port.write_all(&length.to_le_bytes())?;
     let mut copied = 0;
-    copy(archive, port, |sent| copied = sent);
+    copy(archive, port, |step| {
+        if let Step::Sent(total) = step {
+            copied = total;
+        }
+    });
     if copied != length {
         bail!("the archive of files could not be sent whole");
     }
     Ok(length)
 }
+
+#[cfg(test)]
+#[path = "program_test.rs"]
+mod tests;

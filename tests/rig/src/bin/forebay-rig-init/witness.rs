@@ -1,0 +1,77 @@
+//! Notices when the emulator has put L1's own state into a guest.
+//!
+//! The emulator's virtualisation extension has a fault that two emulated processors bring out, about
+//! once in ten minutes of busy guests: when a guest leaves, L1's registers are stored as the guest's.
+//! From then on that guest executes L1's addresses in L1's page tables, and dies of a triple fault or
+//! hangs, whatever was tested in it. KVM's exit then names the address behind L1's own `vmrun`
+//! instruction as the guest's, which no sound guest can have. The kernel counts such exits here.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rustix::mount::{MountFlags, mount};
+
+const TRACING: &str = "/sys/kernel/tracing";
+/// Of our own, so that programs may trace as they like.
+const INSTANCE: &str = "/sys/kernel/tracing/instances/forebay-rig";
+/// KVM's function with the instruction that enters a guest, and a bound of its length.
+const FUNCTION: &str = "__svm_vcpu_run";
+const FUNCTION_LENGTH: u64 = 0x400;
+
+/// Counts from its creation on.
+pub(crate) struct Witness(());
+
+impl Witness {
+    /// Begins to count; KVM's modules must be loaded.
+    pub(crate) fn begin() -> Result<Self> {
+        let symbols = fs::read_to_string("/proc/kallsyms").context("read L1's symbols")?;
+        let start =
+            address(&symbols, FUNCTION).with_context(|| format!("L1's KVM has no {FUNCTION}"))?;
+        let end = start.saturating_add(FUNCTION_LENGTH);
+        mount("tracefs", TRACING, "tracefs", MountFlags::empty(), None)
+            .context("mount tracefs in L1")?;
+        fs::create_dir(INSTANCE).context("create a trace of L1")?;
+        write("buffer_size_kb", "16")?;
+        write(
+            "events/kvm/kvm_exit/filter",
+            &format!("guest_rip >= {start:#x} && guest_rip < {end:#x}"),
+        )?;
+        write("events/kvm/kvm_exit/enable", "1")?;
+        Ok(Self(()))
+    }
+
+    /// How many exits carried L1's address. What counts is whether there was one: the buffer keeps
+    /// the newest hundreds.
+    pub(crate) fn seen(&self) -> Result<u64> {
+        let trace = fs::read_to_string(Path::new(INSTANCE).join("trace"))
+            .context("read the trace of L1")?;
+        Ok(entries(&trace))
+    }
+}
+
+fn write(file: &str, value: &str) -> Result<()> {
+    let path = Path::new(INSTANCE).join(file);
+    fs::write(&path, value).with_context(|| format!("write {value:?} to {}", path.display()))
+}
+
+/// A symbol's address in the form of `/proc/kallsyms`: `ffffffffc0698510 t name\t[module]`.
+fn address(symbols: &str, name: &str) -> Option<u64> {
+    symbols.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let address = words.next()?;
+        (words.nth(1)? == name).then(|| u64::from_str_radix(address, 16).ok())?
+    })
+}
+
+/// The lines of a trace that are not its heading.
+fn entries(trace: &str) -> u64 {
+    let lines = trace
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'));
+    lines.filter(|line| !line.trim().is_empty()).count() as u64
+}
+
+#[cfg(test)]
+#[path = "witness_test.rs"]
+mod tests;
