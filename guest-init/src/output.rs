@@ -8,10 +8,11 @@
 //! [`Lingering`], so that the descendant neither blocks nor dies of SIGPIPE.
 
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, ioctl_fionread, read, retry_on_intr};
+use rustix::io::{Errno, ioctl_fionread, read, readv, retry_on_intr};
 
 /// What a stream still has to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) struct Output {
     /// `None` when the stream has ended.
     pipe: Option<OwnedFd>,
     owed: Owed,
+    /// The last read gave all that there was room for: the next one may well find more than that.
+    flows: bool,
 }
 
 /// What a stream can do next.
@@ -50,6 +53,7 @@ impl Output {
         Self {
             pipe: Some(pipe),
             owed: Owed::Everything,
+            flows: false,
         }
     }
 
@@ -58,19 +62,30 @@ impl Output {
         self.pipe.is_none()
     }
 
-    /// Reads once into `room`. Returns the bytes read and what the stream can do next.
-    pub(crate) fn read(&mut self, room: &mut [u8]) -> (usize, Then) {
+    /// Reads once into `room`, and from a stream that flows what it has no space for into
+    /// `further`. Returns the bytes read and what the stream can do next.
+    ///
+    /// A writer that waits for space in the pipe is woken by each read and may run at once, so one
+    /// read of twice as much costs half the changes from one process to the other. A few bytes now
+    /// and then come cheaper by a plain read.
+    pub(crate) fn read(&mut self, room: &mut [u8], further: &mut [u8]) -> (usize, Then) {
         let Some(pipe) = &self.pipe else {
             return (0, Then::Ended(None));
         };
-        let asked = match self.owed {
-            Owed::Everything => room.len(),
-            Owed::Rest { bytes, .. } => room.len().min(bytes),
+        let owed = match self.owed {
+            Owed::Everything => usize::MAX,
+            Owed::Rest { bytes, .. } => bytes,
         };
-        let Some(room) = room.get_mut(..asked) else {
-            return (0, Then::Readable);
+        let (room, left) = cut(room, owed);
+        let (further, _) = cut(further, left);
+        let space = room.len();
+        let read = if self.flows {
+            readv(pipe, &mut [IoSliceMut::new(room), IoSliceMut::new(further)])
+        } else {
+            read(pipe, room)
         };
-        let got = match read(pipe, room) {
+        self.flows = read.is_ok_and(|got| got >= space);
+        let got = match read {
             Ok(got) => got,
             Err(Errno::INTR) => return (0, Then::Readable),
             Err(Errno::AGAIN) if self.owed == Owed::Everything => return (0, Then::Empty),
@@ -134,6 +149,12 @@ impl Output {
         );
         Then::Ended(pipe.filter(|_| writers))
     }
+}
+
+/// The first `most` bytes of `room`, and how many of `most` it has no space for.
+fn cut(room: &mut [u8], most: usize) -> (&mut [u8], usize) {
+    let len = room.len().min(most);
+    (room.split_at_mut(len).0, most - len)
 }
 
 /// Pipes whose execution has ended and that a descendant may still write to.

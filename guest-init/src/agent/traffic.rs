@@ -14,8 +14,11 @@ use crate::link::{Flushed, Lost, Received};
 use crate::power::End;
 use crate::stdin::Fed;
 
-/// Reads of the port per turn: one receive ring of 128 buffers.
-const READS_PER_TURN: usize = 128;
+/// Reads of the port per turn, 4 KiB each: half the usual `input_limit`. What they brought is
+/// acknowledged before the other half is read, so the host refills the ring while the agent is
+/// still reading. With a whole window per turn each waited for the other, with an interrupt and a
+/// sleep for every 64 KiB.
+const READS_PER_TURN: usize = 8;
 
 /// Full write buffers per turn, 32 KiB each.
 const WRITES_PER_TURN: usize = 8;
@@ -185,20 +188,24 @@ impl Agent {
         }
     }
 
-    /// Reads a command's pipe straight into the write buffer, behind room for the header.
+    /// Reads a command's pipe straight into the write buffer, behind room for the header; and on,
+    /// for the frame behind, if that one will be of the same stream.
     fn read_output(&mut self, id: ExecId, stream: Stream, max: usize) {
         let Some(link) = &mut self.link else { return };
         let Some(execution) = self.executions.get_mut(&id) else {
             return self.conn.stream_ended(id, stream);
         };
         let room = link.room();
-        let payload = room
-            .get_mut(HEADER_LEN..HEADER_LEN.saturating_add(max))
-            .unwrap_or_default();
-        let (got, then) = execution.output(stream).read(payload);
-        if got > 0 {
-            let frame = self.conn.output_read(id, stream, got, room);
-            link.commit(frame);
+        let further = self.conn.further_read(id, stream, max, room.len());
+        let (first, second) = room.split_at_mut(room.len().min(HEADER_LEN.saturating_add(max)));
+        let (got, then) = execution
+            .output(stream)
+            .read(payload(first, max), payload(second, further));
+        for n in [got.min(max), got.saturating_sub(max)] {
+            if n > 0 {
+                let frame = self.conn.output_read(id, stream, n, link.room());
+                link.commit(frame);
+            }
         }
         self.continue_stream(id, stream, then);
         self.remove_if_over(id);
@@ -230,4 +237,11 @@ impl Agent {
             self.retry_at = Some(Instant::now() + STARVED);
         }
     }
+}
+
+/// The space for `len` bytes behind a frame's header.
+fn payload(frame: &mut [u8], len: usize) -> &mut [u8] {
+    frame
+        .get_mut(HEADER_LEN..HEADER_LEN.saturating_add(len))
+        .unwrap_or_default()
 }
