@@ -9,6 +9,7 @@
 //! | `bare` | our machine with a bare guest and a counter for a gate |
 //! | `peer` | QEMU with the same bare guest |
 //! | `boot`, `round_trips`, `rates`, `memory` | the figures |
+//! | `flow` | what the flow contract costs, and its bounds |
 //!
 //! **Bare guest.** The same kernel and initramfs as everywhere, but PID 1 is a small program that
 //! serves the port directly. Ours and the peer's differ in nothing but the machine around them.
@@ -21,6 +22,7 @@
 
 mod bare;
 mod boot;
+pub(crate) mod flow;
 mod guest;
 mod memory;
 mod peer;

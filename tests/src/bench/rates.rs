@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use forebay::{ExecEvent, Limits, Stdin, Vm};
+use forebay::{Client, ExecEvent, Limits, Stdin, Vm};
 use tokio::runtime::Runtime;
 
 use crate::bench::bare::Bare;
@@ -16,11 +16,11 @@ use crate::bench::{Plan, within};
 
 const UNIT: &str = "MiB/s";
 /// The largest write that the guest's driver takes as one.
-const WRITE: u32 = 32 << 10;
+pub(crate) const WRITE: u32 = 32 << 10;
 /// What a writer of medium chunks uses.
 const SMALL_WRITE: u32 = 16 << 10;
 /// What commands write at a time, and what is given to a stdin at a time.
-const BLOCK: usize = 64 << 10;
+pub(crate) const BLOCK: usize = 64 << 10;
 /// Stdin under way per command, in the VM that shows what the usual 64 KiB costs.
 const WIDE_INPUT: u32 = 256 << 10;
 
@@ -61,14 +61,14 @@ pub(crate) fn figures(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result
         c.peer_raw_small
             .push(write_rate(&mut peer, SMALL_WRITE, bytes)?);
         c.stdout
-            .push(runtime.block_on(within(&vm, stdout(&vm, bytes)))?);
+            .push(runtime.block_on(within(&vm, stdout(vm.client(), bytes, BLOCK)))?);
         c.bare_copy.push(copy(&mut bare, bytes)?);
         c.raw_to_guest.push(read_rate(&mut bare, bytes)?);
         c.peer_to_guest.push(read_rate(&mut peer, bytes)?);
         c.stdin
-            .push(runtime.block_on(within(&vm, stdin(&vm, bytes)))?);
+            .push(runtime.block_on(within(&vm, stdin(vm.client(), bytes, BLOCK)))?);
         c.wide_stdin
-            .push(runtime.block_on(within(&wide, stdin(&wide, bytes)))?);
+            .push(runtime.block_on(within(&wide, stdin(wide.client(), bytes, BLOCK)))?);
         if transfer == 0 {
             c = Columns::default();
         }
@@ -119,8 +119,8 @@ impl Columns {
                 "a command writes 64 KiB at a time to its stdout, the application reads it; from \
                  the request to the last byte",
                 Samples::new("stdout_rate", self.stdout)?,
-                "the guest: the agent reads 16 KiB at a time where the floor reads 32, and three threads \
-                 (vCPU, event loop, application) share two processors",
+                "as its floor, then waking the reader for each write of the guest, on one of two \
+                 processors that three threads share (vCPU, event loop, application)",
             )
             .floor("bare pipe-to-port copy", &bare_copy)
             .aim(Aim::RatioAtLeast(0.8)),
@@ -155,12 +155,12 @@ async fn start(guests: &Guests, limits: Limits) -> Result<Vm> {
         .await?)
 }
 
-/// A command's output.
-async fn stdout(vm: &Vm, amount: u64) -> Result<f64> {
-    let (block, total) = (BLOCK.to_string(), amount.to_string());
+/// A command's output, which it writes `block` bytes at a time.
+pub(crate) async fn stdout(client: &Client, amount: u64, block: usize) -> Result<f64> {
+    let (block, total) = (block.to_string(), amount.to_string());
     let command = ["write", "--chunk", &block, "--total", &total];
     let started = Instant::now();
-    let mut command = vm.exec(HELPER, command).spawn().await?;
+    let mut command = client.exec(HELPER, command).spawn().await?;
     let mut received = 0;
     while received < amount {
         match command.recv().await {
@@ -175,27 +175,27 @@ async fn stdout(vm: &Vm, amount: u64) -> Result<f64> {
 }
 
 /// The same writer, with nothing between its pipe and the port but read and write.
-fn copy(bare: &mut Bare, amount: u64) -> Result<f64> {
+pub(crate) fn copy(bare: &mut Bare, amount: u64) -> Result<f64> {
     let started = Instant::now();
     bare.send(&copy_command(WRITE, amount))?;
     bare.take_payload(amount)?;
     Ok(rate(amount, started))
 }
 
-/// A command's input.
-async fn stdin(vm: &Vm, amount: u64) -> Result<f64> {
-    let mut command = vm
+/// A command's input, given to it `block` bytes at a time.
+pub(crate) async fn stdin(client: &Client, amount: u64, block: usize) -> Result<f64> {
+    let mut command = client
         .exec(HELPER, ["drain"])
         .stdin(Stdin::piped())
         .spawn()
         .await?;
     let stdin = command.take_stdin().context("stdin is piped")?;
-    let block = bytes::Bytes::from(vec![0x5a; BLOCK]);
+    let data = bytes::Bytes::from(vec![0x5a; block]);
     let started = Instant::now();
     let mut left = amount;
     while left > 0 {
-        let n = usize::try_from(left).map_or(BLOCK, |left| left.min(BLOCK));
-        stdin.write(block.slice(..n)).await?;
+        let n = usize::try_from(left).map_or(block, |left| left.min(block));
+        stdin.write(data.slice(..n)).await?;
         left -= n as u64;
     }
     stdin.close().await?;

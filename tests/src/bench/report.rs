@@ -207,7 +207,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
 }
 
 /// Three significant digits or more, without an exponent.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

@@ -35,6 +35,14 @@ impl Samples {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
+    /// The least sample that `percent` of 100 of them do not exceed.
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let rank = (percent * sorted.len()).div_ceil(100);
+        sorted[rank.clamp(1, sorted.len()) - 1]
+    }
+
     /// The one in the middle, or the mean of the two there.
     pub(crate) fn median(&self) -> f64 {
         let mut sorted = self.0.clone();

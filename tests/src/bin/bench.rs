@@ -6,14 +6,18 @@ mod bench;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use bench::{Clock, Peer, Plan};
-use clap::Parser;
+use anyhow::{Context, Result, bail};
+use bench::{Clock, Peer, Plan, flow};
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
 
 /// Measures forebay, beside QEMU where there is something to compare.
 #[derive(Parser)]
 #[command(name = "forebay-bench")]
 struct Arguments {
+    /// What to measure.
+    #[arg(value_enum, default_value = "machine")]
+    subject: Subject,
     /// How time passes here. By counted instructions only what one processor does is measured:
     /// boots and round trips. By wall clock the rest, and on hardware everything.
     #[arg(long, value_enum, default_value = "wall")]
@@ -27,6 +31,18 @@ struct Arguments {
     /// Host one VM, and say how much memory that takes: used by this program itself.
     #[arg(long, hide = true)]
     host_one_vm: bool,
+    /// Let executions stand still, and say how much memory that takes: used by this program itself.
+    #[arg(long, hide = true, value_enum, value_name = "CASE")]
+    stand_still: Option<flow::Case>,
+}
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Subject {
+    /// Boots, round trips, rates and memory of a VM.
+    Machine,
+    /// What the flow contract costs, and that its bounds hold.
+    Flow,
 }
 
 fn main() -> Result<()> {
@@ -34,39 +50,74 @@ fn main() -> Result<()> {
     if arguments.host_one_vm {
         return bench::host_one_vm();
     }
+    if let Some(case) = arguments.stand_still {
+        let plan = flow::Plan::new(arguments.clock, arguments.quick);
+        return flow::stand_still(case, &plan);
+    }
+    match arguments.subject {
+        Subject::Machine => machine(&arguments),
+        Subject::Flow => flow(&arguments),
+    }
+}
+
+fn machine(arguments: &Arguments) -> Result<()> {
     let peer = Peer::check()?;
-    // Wall time in the emulated host is the emulator's, and means nothing for one processor.
-    let in_rig = std::env::var_os("FOREBAY_IN_RIG").is_some();
     let counted = arguments.clock == Clock::Instructions;
     let plan = Plan::new(
         arguments.clock,
-        counted || !in_rig,
+        counted || !in_rig(),
         !counted,
         arguments.quick,
     );
     let figures = bench::run(&plan)?;
-    println!("\n{}\n", heading(arguments.clock, in_rig, &peer));
+    println!("\n{}\nBeside: {peer}.\n", heading(arguments.clock));
     println!("{}", bench::table(&figures));
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_vec_pretty(&figures)?;
-        std::fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+    arguments.write(&figures)
+}
+
+fn flow(arguments: &Arguments) -> Result<()> {
+    let plan = flow::Plan::new(arguments.clock, arguments.quick);
+    let (tables, broken) = flow::run(&plan)?;
+    println!("\n{}\n", heading(arguments.clock));
+    for table in &tables {
+        println!("{}", table.markdown());
     }
-    Ok(())
+    let records: Vec<_> = tables.iter().flat_map(flow::Table::records).collect();
+    arguments.write(&records)?;
+    match broken {
+        Some(which) => bail!(which),
+        None => Ok(()),
+    }
+}
+
+impl Arguments {
+    /// Writes the figures, if that was asked for.
+    fn write(&self, figures: &impl Serialize) -> Result<()> {
+        let Some(path) = &self.json else {
+            return Ok(());
+        };
+        let text = serde_json::to_vec_pretty(figures)?;
+        std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
+    }
+}
+
+/// Wall time in the emulated host is the emulator's, and means nothing for one processor.
+fn in_rig() -> bool {
+    std::env::var_os("FOREBAY_IN_RIG").is_some()
 }
 
 /// What the table's reader must know.
-fn heading(clock: Clock, in_rig: bool, peer: &str) -> String {
-    let clock = match clock {
+fn heading(clock: Clock) -> &'static str {
+    match clock {
         Clock::Instructions => {
             "One processor. A virtual ms is a million instructions executed by the emulated host \
              and its guest together, plus the time in which both wait: it repeats whatever the \
              real host does, and compares work, not the time of any real machine."
         }
-        Clock::Wall if in_rig => {
+        Clock::Wall if in_rig() => {
             "Wall clock of an emulated host with two processors: only ratios carry over, and they \
              move with the real host's load."
         }
         Clock::Wall => "Wall clock of this machine.",
-    };
-    format!("{clock}\nBeside: {peer}.")
+    }
 }

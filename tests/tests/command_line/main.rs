@@ -3,10 +3,10 @@
 mod run;
 
 use std::io::Write as _;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_tests::scaled;
+use forebay_tests::{Running, scaled};
 
 /// For one run with its boot, on hardware.
 const CEILING: Duration = Duration::from_secs(20);
@@ -26,40 +26,25 @@ fn run(command: &[&str]) -> Command {
     run
 }
 
-/// The child's end, with what it wrote.
-fn end(child: Child) -> Output {
-    // Read by threads, so that a child that writes much can end.
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let pid = child.id();
-    std::thread::spawn(move || {
-        // Refused only when the test has given up.
-        let _ = sender.send(child.wait_with_output());
-    });
-    match receiver.recv_timeout(scaled(CEILING)) {
-        Ok(output) => output.expect("its streams can be read"),
-        Err(_) => panic!(
-            "hang: forebay (pid {pid}) has not ended within {:?}",
-            scaled(CEILING)
-        ),
-    }
+/// Starts it.
+fn start(mut command: Command) -> Running {
+    command.spawn().expect("forebay starts").into()
 }
 
 /// Runs it to its end.
-fn output(mut command: Command) -> Output {
-    end(command.spawn().expect("forebay starts"))
+fn output(command: Command) -> Output {
+    start(command).end(CEILING)
 }
 
 /// Runs it to its end with this on its stdin.
 fn fed(mut command: Command, data: &[u8]) -> Output {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("forebay starts");
+    command.stdin(Stdio::piped());
+    let mut child = start(command);
     let mut stdin = child.stdin.take().expect("it is piped");
     let data = data.to_vec();
     // Ends with an error when the child stops reading, which is the child's right.
     std::thread::spawn(move || stdin.write_all(&data));
-    end(child)
+    child.end(CEILING)
 }
 
 /// Waits for something that the child brings about.

@@ -7,7 +7,7 @@ use forebay::ExecEvent;
 use forebay_guest_helper::pattern::Pattern;
 use forebay_tests::{CEILING, HELPER, Within as _, resident_beyond_guests, scaled};
 
-use super::{LONG, assert_answers, assert_slots_come_free, shared};
+use super::{LONG, assert_answers, assert_slots_come_free, blocked_in_write, shared};
 
 const MIB: u64 = 1024 * 1024;
 /// Stalled at once.
@@ -32,23 +32,7 @@ async fn endless_writers_that_nobody_reads_are_blocked_and_cost_no_more_than_the
         writers.push(exec.spawn().within(CEILING).await.unwrap());
     }
     for writer in &writers {
-        // Its CPU time stands still, and it sleeps in the write to its pipe.
-        let blocked = async {
-            let script = format!(
-                "look() {{ cut -d' ' -f3,14,15 /proc/{}/stat; }}; a=$(look); sleep .3; b=$(look); \
-                 [ \"$a\" = \"$b\" ] && [ \"${{a%% *}}\" = S ]",
-                writer.pid()
-            );
-            while !vm
-                .shell(&script)
-                .within(CEILING)
-                .await
-                .unwrap()
-                .status()
-                .success()
-            {}
-        };
-        blocked.within(LONG).await;
+        blocked_in_write(vm, writer.pid()).await;
     }
     let full = resident_beyond_guests();
     for _ in 0..10 {

@@ -4,12 +4,17 @@
 //! their own. One command's trouble must not reach the next: sharing is part of the test.
 
 mod admission;
+mod console_flood;
+mod crowd;
 mod environment;
 mod exit_status;
 mod flow;
 mod not_started;
 mod output;
 mod reaping;
+mod retained;
+mod short_output;
+mod slow_reader;
 mod stdin;
 mod stdin_pressure;
 
@@ -18,7 +23,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use forebay::{ExecOutput, ExecReader};
-use forebay_tests::{TestVm, Turn, Within as _, builder, turn};
+use forebay_tests::{CEILING, TestVm, Turn, Within as _, builder, turn};
 use futures_core::Stream as _;
 use tokio::sync::OnceCell;
 
@@ -55,11 +60,7 @@ async fn next(reader: &mut ExecReader) -> Option<std::io::Result<Bytes>> {
 
 /// Fails unless the guest still answers.
 async fn assert_answers(vm: &TestVm) {
-    let out = vm
-        .exec("echo", ["alive"])
-        .within(forebay_tests::CEILING)
-        .await
-        .unwrap();
+    let out = vm.exec("echo", ["alive"]).within(CEILING).await.unwrap();
     assert_eq!(
         (out.stdout(), out.status().code()),
         (&b"alive\n"[..], Some(0))
@@ -73,7 +74,30 @@ async fn assert_slots_come_free(vm: &TestVm) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    wait.within(forebay_tests::CEILING).await;
+    wait.within(CEILING).await;
+}
+
+/// Waits until a process of the guest is blocked: in a write to its stdout, asleep, and its
+/// processor time stands still. Gives that time.
+async fn blocked_in_write(vm: &TestVm, pid: u32) -> String {
+    // `syscall` begins with the call's number and its first argument: write, and stdout.
+    let script = format!(
+        "look() {{ cut -d' ' -f3,14,15 /proc/{pid}/stat; cut -d' ' -f1,2 /proc/{pid}/syscall; }}; \
+         a=$(look); sleep .3; b=$(look); [ \"$a\" = \"$b\" ] && echo $a"
+    );
+    let wait = async {
+        loop {
+            let seen = vm.shell(&script).within(CEILING).await.unwrap();
+            let seen = seen.stdout_str().unwrap().trim_end();
+            if let Some(time) = seen
+                .strip_prefix("S ")
+                .and_then(|t| t.strip_suffix(" 1 0x1"))
+            {
+                break time.to_owned();
+            }
+        }
+    };
+    wait.within(LONG).await
 }
 
 /// One number that a command printed.

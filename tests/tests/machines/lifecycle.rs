@@ -1,8 +1,8 @@
 //! Booting again and again, several at once, and what stays afterwards: nothing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use forebay::{Stdin, StopReason};
+use forebay::{Activity, Stdin, StopReason, VcpuView};
 use forebay_tests::{
     CEILING, HELPER, HostUse, TestVm, Within as _, builder, guest_mappings, rounds, turn,
 };
@@ -96,21 +96,28 @@ async fn several_vms_in_one_process_do_not_know_each_other() {
 #[tokio::test]
 async fn an_idle_vm_uses_no_processor() {
     let _turn = turn().await;
-    let vm = TestVm::boot().await;
+    let vm = TestVm::start(builder().cpus(2)).await;
     vm.exec("true", [""; 0]).within(CEILING).await.unwrap();
-    // Until it has settled: less than a twentieth of one processor over two seconds. A guest or a
-    // loop of ours that spins never gets there.
-    let settled = async {
+    // One second is enough in which the process used less than a tenth of one processor and the
+    // guest's slept, whatever the seconds before were like. A guest or a loop of ours that spins
+    // never has one, however long it is watched.
+    let idle_once = async {
         loop {
-            let (before, clock) = (cpu_time(), std::time::Instant::now());
-            tokio::time::sleep(Duration::from_secs(2)).await;
+            let (before, clock) = (cpu_time(), Instant::now());
+            tokio::time::sleep(Duration::from_secs(1)).await;
             let used = cpu_time().saturating_sub(before);
-            if used.as_secs_f64() < 0.05 * clock.elapsed().as_secs_f64() {
+            let slept = used * 10 < clock.elapsed();
+            let vcpus = vm.inspect().machine.vcpus;
+            let halted = |vcpu: &Option<VcpuView>| {
+                let activity = vcpu.as_ref().map(|vcpu| vcpu.activity);
+                activity == Some(Activity::Halted)
+            };
+            if slept && vcpus.len() == 2 && vcpus.iter().all(halted) {
                 break;
             }
         }
     };
-    settled.within(CEILING * 2).await;
+    idle_once.within(CEILING * 2).await;
     vm.close().await;
 }
 

@@ -4,6 +4,7 @@
 
 mod boot_failure;
 mod builder_values;
+mod first_request;
 mod guest_end;
 mod lifecycle;
 mod runtimes;

@@ -1,0 +1,131 @@
+//! `forebay-bench flow`: what the flow contract costs, and that its bounds hold.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `table` | rows of figures, for people and as JSON |
+//! | `bounds` | the memory bounds as a table; each case in a process of its own |
+//! | `stalled` | such a process: executions that stand still, and what is held meanwhile |
+//! | `look` | what is held at a moment; waiting until executions stand still |
+//! | `control` | a signal's way, idle and under load; the share of each stream |
+//! | `throughput` | rates over windows, chunks and write sizes, with their price |
+//! | `price` | processor time and frames of a transfer |
+//! | `latency` | one write, one end |
+//! | `delayed`, `relay` | a client of the attach socket that is far away |
+//!
+//! Bounds are not times: a broken one is a failure of the program. Everything else is printed.
+
+mod bounds;
+mod control;
+mod delayed;
+mod latency;
+mod look;
+mod price;
+mod relay;
+mod stalled;
+mod table;
+mod throughput;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use forebay::{Limits, Vm, VmBuilder};
+
+use crate::bench::guest::Guests;
+use crate::bench::{Clock, runtime, say};
+pub(crate) use stalled::{Case, stand_still};
+pub(crate) use table::Table;
+
+/// Guest memory in MiB: more than a hundred processes with full pipes.
+const MEMORY_MIB: u32 = 512;
+/// More than anybody reads.
+const WITHOUT_END: &str = "1125899906842624";
+const MIB: u64 = 1 << 20;
+
+/// How much of each is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    clock: Clock,
+    quick: bool,
+    /// How long executions stand still while memory is watched.
+    stall: Duration,
+    /// Window of each execution whose chunks are one byte, in output units.
+    tiny_window: u32,
+    /// How long the slow reader reads.
+    slow_read: Duration,
+    /// Signals, writes and ends of each kind.
+    samples: usize,
+    /// How long streams share at least.
+    share: Duration,
+    /// Transfers of each kind.
+    transfers: usize,
+    /// Bytes of each transfer.
+    bytes: u64,
+}
+
+impl Plan {
+    /// The usual numbers, or fewer for a quick look.
+    pub(crate) fn new(clock: Clock, quick: bool) -> Self {
+        let second = Duration::from_secs(1);
+        let (stall, slow_read, share) = if quick { (5, 5, 2) } else { (60, 30, 8) };
+        // A second of counted instructions takes the emulator many.
+        let share = match clock {
+            Clock::Wall => second * share,
+            Clock::Instructions => second * share / 10,
+        };
+        let (samples, transfers, mib) = if quick { (30, 2, 2) } else { (200, 5, 8) };
+        Self {
+            clock,
+            quick,
+            stall: second * stall,
+            tiny_window: if quick { 64 << 10 } else { 1 << 20 },
+            slow_read: second * slow_read,
+            samples,
+            share,
+            transfers,
+            bytes: mib * MIB,
+        }
+    }
+}
+
+/// Measures all that the clock can tell, saying on standard error what it is at. The tables come
+/// with what is wrong, if a bound was broken.
+pub(crate) fn run(plan: &Plan) -> Result<(Vec<Table>, Option<String>)> {
+    let guests = Guests::find()?;
+    let runtime = runtime()?;
+    let mut tables = Vec::new();
+    let mut broken = None;
+    if plan.clock == Clock::Wall {
+        say("memory bounds");
+        let (table, wrong) = bounds::table(plan)?;
+        tables.push(table);
+        broken = wrong;
+    }
+    say("controls and shares");
+    tables.extend(control::tables(plan, &guests, &runtime)?);
+    say("throughput");
+    tables.extend(throughput::tables(plan, &guests, &runtime)?);
+    say("latencies");
+    tables.push(latency::table(plan, &guests, &runtime)?);
+    if plan.clock == Clock::Wall {
+        say("delayed clients");
+        tables.push(delayed::table(plan, &guests, &runtime)?);
+    }
+    Ok((tables, broken))
+}
+
+/// A VM with the helper program and these limits.
+fn builder(guests: &Guests, limits: Limits) -> VmBuilder {
+    Vm::builder()
+        .image(guests.with_helper.clone())
+        .exec_limits(limits)
+}
+
+/// What a script prints, trimmed.
+async fn answer(vm: &Vm, script: &str) -> Result<String> {
+    let done = vm.shell(script).output().await?;
+    if !done.status().success() {
+        bail!("{script:?} failed: {:?}", done.status());
+    }
+    let text = done.stdout_str().context("it prints text")?;
+    Ok(text.trim().to_owned())
+}

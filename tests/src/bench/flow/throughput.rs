@@ -1,0 +1,234 @@
+//! Rates of stdout and stdin over windows, chunks and write sizes, and what each costs.
+//!
+//! One VM per pair of window and chunk, all of them alive, so that transfers of every kind are taken
+//! in turn. Beside them a bare guest that copies the same writer's pipe to its port.
+
+use anyhow::Result;
+use forebay::{Limits, Vm};
+use tokio::runtime::Runtime;
+
+use crate::bench::bare::Bare;
+use crate::bench::flow::price::{Cpu, Frames, Price};
+use crate::bench::flow::table::{Cell, Table};
+use crate::bench::flow::{MIB, Plan, builder};
+use crate::bench::guest::{Guests, MEMORY_MIB};
+use crate::bench::rates::{self, BLOCK, WRITE};
+use crate::bench::statistics::Samples;
+use crate::bench::within;
+
+/// Bytes of a frame's header, which makes a chunk's frame a power of two.
+const HEADER: u32 = 16;
+/// Transfers in writes this small are shorter by the factor beside it.
+const SMALL_WRITES: [(usize, u64); 2] = [(64, 8), (1, 128)];
+
+/// One kind of transfer, and its samples.
+struct Case {
+    name: String,
+    vm: usize,
+    block: usize,
+    bytes: u64,
+    stdout: Vec<Sample>,
+    stdin: Vec<Sample>,
+}
+
+struct Sample {
+    rate: f64,
+    price: Price,
+}
+
+/// `flow_stdout`, `flow_stdin`.
+pub(crate) fn tables(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<Vec<Table>> {
+    let usual = Limits::default();
+    let mut vms = Vec::new();
+    let mut cases = Vec::new();
+    for (name, limits) in all_limits(usual) {
+        vms.push(runtime.block_on(builder(guests, limits).memory_mib(MEMORY_MIB).start())?);
+        cases.push(Case::new(name, vms.len() - 1, BLOCK, plan.bytes));
+    }
+    for (block, shorter) in SMALL_WRITES {
+        let name = format!("defaults, {block}-byte writes");
+        cases.push(Case::new(name, 0, block, plan.bytes / shorter));
+    }
+    let mut bare = Bare::boot(&guests.bare)?;
+    let mut copies = Vec::new();
+    // One round more: the first touches guest memory that the host has not given yet.
+    for round in 0..=plan.transfers {
+        let copied = copy(&mut bare, plan.bytes)?;
+        if round > 0 {
+            copies.push(copied);
+        }
+        for case in &mut cases {
+            let vm = &vms[case.vm];
+            let stdout = runtime.block_on(within(vm, stdout(vm, case)))?;
+            let stdin = runtime.block_on(within(vm, stdin(vm, case)))?;
+            if round > 0 {
+                case.stdout.push(stdout);
+                case.stdin.push(stdin);
+            }
+        }
+    }
+    for vm in vms {
+        runtime.block_on(vm.close());
+    }
+    runtime.block_on(bare.close());
+    Ok(vec![stdout_table(&copies, &cases)?, stdin_table(&cases)?])
+}
+
+/// The defaults first, then each limit by itself.
+fn all_limits(usual: Limits) -> Vec<(String, Limits)> {
+    let mut all = vec![("defaults".to_owned(), usual)];
+    for (name, window) in [
+        ("64 KiB", 64 << 10),
+        ("256 KiB", 256 << 10),
+        ("1 MiB", 1 << 20),
+        ("4 MiB", 4 << 20),
+        ("u32::MAX", u32::MAX),
+    ] {
+        let limits = Limits {
+            output_limit: window,
+            input_limit: window,
+            ..usual
+        };
+        all.push((format!("windows of {name}"), limits));
+    }
+    for kib in [4, 8, 16, 32] {
+        let chunk = (kib << 10) - HEADER;
+        let limits = Limits {
+            output_chunk_size: chunk,
+            stdin_chunk_size: chunk,
+            ..usual
+        };
+        all.push((format!("chunks of {kib} KiB - {HEADER}"), limits));
+    }
+    all
+}
+
+impl Case {
+    fn new(name: String, vm: usize, block: usize, bytes: u64) -> Self {
+        Self {
+            name,
+            vm,
+            block,
+            bytes,
+            stdout: Vec::new(),
+            stdin: Vec::new(),
+        }
+    }
+}
+
+async fn stdout(vm: &Vm, case: &Case) -> Result<Sample> {
+    let before = (Cpu::now()?, Frames::of(vm));
+    let rate = rates::stdout(vm.client(), case.bytes, case.block).await?;
+    let after = (Cpu::now()?, Frames::of(vm));
+    Ok(Sample {
+        rate,
+        price: Price::between(case.bytes, before, after),
+    })
+}
+
+async fn stdin(vm: &Vm, case: &Case) -> Result<Sample> {
+    let before = (Cpu::now()?, Frames::of(vm));
+    let rate = rates::stdin(vm.client(), case.bytes, case.block).await?;
+    let after = (Cpu::now()?, Frames::of(vm));
+    Ok(Sample {
+        rate,
+        price: Price::between(case.bytes, before, after),
+    })
+}
+
+fn copy(bare: &mut Bare, bytes: u64) -> Result<Sample> {
+    let before = (Cpu::now()?, Frames::default());
+    let rate = rates::copy(bare, bytes)?;
+    let after = (Cpu::now()?, Frames::default());
+    Ok(Sample {
+        rate,
+        price: Price::between(bytes, before, after),
+    })
+}
+
+/// The median of one quantity.
+fn median(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Result<f64> {
+    Ok(Samples::new("a transfer", samples.iter().map(of).collect())?.median())
+}
+
+fn stdout_table(copies: &[Sample], cases: &[Case]) -> Result<Table> {
+    let mut table = Table::new(
+        "flow_stdout",
+        format!(
+            "A command writes to its stdout, {} KiB at a time unless said, and the application \
+             reads as fast as it can; {} MiB, the median of {}. Beside it a guest without an agent \
+             that copies the same writer's pipe to the port, {} KiB at a time. Chunks and \
+             acknowledgements are all frames on the port, those of start and end among them; \
+             processor time is that of the threads that run guests, and of all others.",
+            BLOCK >> 10,
+            cases.first().map_or(0, |case| case.bytes / MIB),
+            copies.len(),
+            WRITE >> 10,
+        ),
+        &[
+            "case",
+            "MiB/s",
+            "x bare copy",
+            "chunks/MiB",
+            "acks/MiB",
+            "vCPU ms/MiB",
+            "host ms/MiB",
+        ],
+    );
+    let bare = median(copies, |copy| copy.rate)?;
+    table.row([
+        "bare copy".into(),
+        bare.into(),
+        1.0.into(),
+        Cell::Nothing,
+        Cell::Nothing,
+        median(copies, |copy| copy.price.vcpus)?.into(),
+        median(copies, |copy| copy.price.host)?.into(),
+    ]);
+    for case in cases {
+        let samples = &case.stdout;
+        let rate = median(samples, |sample| sample.rate)?;
+        table.row([
+            case.name.as_str().into(),
+            rate.into(),
+            (rate / bare).into(),
+            median(samples, |sample| sample.price.from_guest)?.into(),
+            median(samples, |sample| sample.price.to_guest)?.into(),
+            median(samples, |sample| sample.price.vcpus)?.into(),
+            median(samples, |sample| sample.price.host)?.into(),
+        ]);
+    }
+    Ok(table)
+}
+
+fn stdin_table(cases: &[Case]) -> Result<Table> {
+    let mut table = Table::new(
+        "flow_stdin",
+        "The application writes to the stdin of a command that reads as fast as it can; otherwise \
+         as `flow_stdout`.",
+        &[
+            "case",
+            "MiB/s",
+            "x defaults",
+            "chunks/MiB",
+            "acks/MiB",
+            "vCPU ms/MiB",
+            "host ms/MiB",
+        ],
+    );
+    let mut usual = None;
+    for case in cases {
+        let samples = &case.stdin;
+        let rate = median(samples, |sample| sample.rate)?;
+        table.row([
+            case.name.as_str().into(),
+            rate.into(),
+            (rate / *usual.get_or_insert(rate)).into(),
+            median(samples, |sample| sample.price.to_guest)?.into(),
+            median(samples, |sample| sample.price.from_guest)?.into(),
+            median(samples, |sample| sample.price.vcpus)?.into(),
+            median(samples, |sample| sample.price.host)?.into(),
+        ]);
+    }
+    Ok(table)
+}
