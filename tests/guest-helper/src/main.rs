@@ -16,9 +16,11 @@
 )]
 
 mod drain;
+mod hostile;
 mod inspect;
 mod port_server;
 mod processes;
+mod signals;
 mod streams;
 mod system;
 
@@ -37,12 +39,14 @@ close-stdin SECONDS CODE              close stdin, sleep, print `out`, exit CODE
 fds                                   list the descriptors that this program was started with
 sigmask                               print the SigBlk and SigIgn lines of this process
 raise SIGNAL                          end by a signal, by number
+echo-signal SIGNAL                    write a byte when ready, and one for each SIGNAL
 spin                                  use a CPU for ever
 hog MIB                               touch MIB of memory, print `touched`, sleep for ever
 orphans RATE SECONDS                  leave RATE orphans a second to PID 1
 zombies                               print how many processes are in state Z
 forkexec-floor N [PROGRAM ARGS…]      time N times spawn + wait; prints nanoseconds
 port-server                           as PID 1: do what the host says over the first port
+hostile-agent [GREETING]              as PID 1: an agent that breaks the protocol when told to
 drain                                 read stdin to its end
 crash                                 panic the kernel
 triple-fault                          reset the CPU by a triple fault
@@ -90,11 +94,14 @@ fn run(args: &[String]) -> Outcome {
         ["sigmask"] => inspect::sigmask(),
         ["zombies"] => inspect::zombies(),
         ["raise", signal] => processes::raise(signal.parse()?),
+        ["echo-signal", signal] => signals::echo(signal.parse()?),
         ["spin"] => processes::spin(),
         ["hog", mib] => processes::hog(mib.parse()?),
         ["orphans", rate, seconds] => processes::orphans(rate.parse()?, seconds.parse()?),
         ["forkexec-floor", n, ref program @ ..] => processes::forkexec_floor(n.parse()?, program),
         ["port-server"] => port_server::serve(),
+        [hostile::COMMAND] => hostile::serve("honest"),
+        [hostile::COMMAND, greeting] => hostile::serve(greeting),
         ["drain"] => drain::run(),
         ["crash"] => system::crash(),
         ["triple-fault"] => system::triple_fault(),

@@ -97,7 +97,8 @@ impl Order {
     }
 }
 
-fn open_port() -> io::Result<File> {
+/// Opens the port, when it is there.
+pub(crate) fn open_port() -> io::Result<File> {
     loop {
         match OpenOptions::new().read(true).write(true).open(PORT) {
             // The node may be there before the device behind it.
