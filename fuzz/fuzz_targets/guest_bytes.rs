@@ -4,27 +4,21 @@
 //! changed. As long as nothing was spoilt neither end may find a fault with the other.
 #![no_main]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use forebay_exec_proto::frame::{FromGuest, ToGuest};
-use forebay_exec_proto::guest::{self, Event, Transmit};
+use forebay_exec_proto::guest::{self, Event};
 use forebay_exec_proto::host::{self, Config, Start, Stdin};
-use forebay_exec_proto::pair::{argv, exit_code};
-use forebay_exec_proto::{
-    CHUNK_CHARGE, ExecId, FRAME_MAX, Failure, FailureKind, HEADER_LEN, Header, Ready, StdinError,
-    Stream,
-};
-use forebay_fuzz::{check_host, deliver, frame, limits};
+use forebay_exec_proto::pair::argv;
+use forebay_exec_proto::{CHUNK_CHARGE, ExecId, HEADER_LEN, Header, Ready};
+use forebay_fuzz::{Commands, TO_GUEST, check_host, deliver, frame, limits};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     // An input that ends within a step is shorter by that one.
     let _ = run(&mut Unstructured::new(data));
 });
-
-/// Kinds that a host sends.
-const KINDS: [u8; 9] = [0x01, 0x02, 0x03, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15];
 
 struct World {
     host: host::Conn,
@@ -33,9 +27,7 @@ struct World {
     spoilt: bool,
     /// The guest has found a fault, so that the connection is over.
     over: bool,
-    /// Executions that the guest was asked to start and has not reported the end of.
-    running: Vec<ExecId>,
-    started: BTreeSet<ExecId>,
+    commands: Commands,
     /// Every execution that the application knows.
     handles: Vec<ExecId>,
     /// Bytes that the guest has taken of a frame that is not whole yet.
@@ -66,8 +58,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         },
         spoilt: false,
         over: false,
-        running: Vec::new(),
-        started: BTreeSet::new(),
+        commands: Commands::default(),
         handles: Vec::new(),
         partial: Vec::new(),
         taken: 0,
@@ -85,11 +76,6 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
 
 impl World {
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let stream = if u.arbitrary()? {
-            Stream::Stderr
-        } else {
-            Stream::Stdout
-        };
         match u.int_in_range(0..=7u8)? {
             0 => self.command(u)?,
             1 | 2 => {
@@ -110,11 +96,11 @@ impl World {
             }
             3 if u.ratio(1, 2)? => {
                 self.spoilt = true;
-                let frame = frame(u, &KINDS)?;
+                let frame = frame(u, &TO_GUEST)?;
                 self.receive(u, &frame)?;
             }
             3 => {}
-            4 | 5 => self.happen(u, stream)?,
+            4 | 5 => self.commands.happen(u, &mut self.guest)?,
             _ => self.send(u)?,
         }
         while self.host.poll_notice().is_some() {}
@@ -181,7 +167,7 @@ impl World {
                 self.events += 1;
                 match event {
                     Event::Bootstrap(_) => self.guest.ready(Ready::default()),
-                    Event::Start { id, .. } => self.running.push(id),
+                    Event::Start { id, .. } => self.commands.start(id),
                     _ => {}
                 }
             }
@@ -212,82 +198,11 @@ impl World {
         }
     }
 
-    /// Something happens to a command. The agent reports each thing once, as it must.
-    fn happen(&mut self, u: &mut Unstructured<'_>, stream: Stream) -> Result<()> {
-        if self.running.is_empty() {
-            return Ok(());
-        }
-        let at = u.choose_index(self.running.len())?;
-        let id = self.running[at];
-        let step = u.int_in_range(0..=8u8)?;
-        if !self.started.contains(&id) {
-            if step == 0 {
-                self.running.swap_remove(at);
-                let failure = Failure {
-                    kind: FailureKind::NotFound,
-                    errno: Some(2),
-                    stage: "execve".to_owned(),
-                    message: "x".repeat(u.int_in_range(0..=6000)?),
-                };
-                self.guest.failed(id, failure);
-            } else {
-                self.started.insert(id);
-                self.guest.started(id, 7);
-            }
-            return Ok(());
-        }
-        match step {
-            0 | 1 => self.guest.stream_ready(id, stream, true),
-            2 => self.guest.stream_ready(id, stream, false),
-            3 => self.guest.stream_ended(id, stream),
-            4..=6 => {
-                let pending = self.guest.stdin_pending(id);
-                let pending = pending.map_or(0, |(a, b)| a.len() + b.len());
-                let n = u.int_in_range(0..=pending)?;
-                self.guest.stdin_written(id, n);
-            }
-            7 => self.guest.stdin_error(
-                id,
-                StdinError {
-                    errno: 32,
-                    name: "EPIPE".to_owned(),
-                    message: "broken pipe".to_owned(),
-                },
-            ),
-            _ => {
-                self.running.swap_remove(at);
-                for stream in Stream::ALL {
-                    self.guest.stream_ended(id, stream);
-                }
-                self.guest.exited(id, exit_code(0));
-            }
-        }
-        Ok(())
-    }
-
     /// The guest fills a write; the host takes it as one chain.
     fn send(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let mut buf = vec![0; u.int_in_range(0..=FRAME_MAX)?];
-        let mut used = 0;
-        loop {
-            match self.guest.poll_transmit(&mut buf[used..]) {
-                Transmit::Frame(n) => used += n,
-                Transmit::Read { id, stream, max } => {
-                    assert!(max > 0, "asked to read nothing");
-                    let n = u.int_in_range(0..=max)?;
-                    if n == 0 {
-                        self.guest.stream_ready(id, stream, false);
-                    } else {
-                        let len = self.guest.output_read(id, stream, n, &mut buf[used..]);
-                        assert_eq!(len, HEADER_LEN + n, "a read within its bounds is framed");
-                        used += len;
-                    }
-                }
-                Transmit::Full | Transmit::Idle => break,
-            }
-        }
-        self.count_output(&buf[..used]);
-        if let Some(reason) = deliver(&mut self.host, &buf[..used]) {
+        let chain = self.commands.write(u, &mut self.guest)?;
+        self.count_output(&chain);
+        if let Some(reason) = deliver(&mut self.host, &chain) {
             assert!(self.spoilt, "an honest guest is blamed: {reason}");
             self.over = true;
         }
@@ -314,7 +229,7 @@ impl World {
             self.events * HEADER_LEN <= self.taken,
             "events from nothing"
         );
-        for id in &self.running {
+        for id in self.commands.running() {
             if let Some((a, b)) = self.guest.stdin_pending(*id) {
                 assert!(a.len() + b.len() <= limits.input_limit as usize);
             }

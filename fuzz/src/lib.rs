@@ -5,8 +5,15 @@
 //! from front to back, so that a saved input replays exactly and a mutation changes one step.
 
 use arbitrary::{Result, Unstructured};
-use forebay_exec_proto::host::{self, Verdict};
+use forebay_exec_proto::host::{self, Verdict, View};
 use forebay_exec_proto::{CHUNK_CHARGE, FRAME_MAX, HEADER_LEN, Header, Limits};
+
+mod commands;
+
+pub use commands::Commands;
+
+/// Kinds that a host, or a client, sends.
+pub const TO_GUEST: [u8; 9] = [0x01, 0x02, 0x03, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15];
 
 /// Most executions that a frame names; the first is 1.
 const IDS: u64 = 8;
@@ -81,14 +88,45 @@ fn payload(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     })
 }
 
+/// What takes a guest's frames: a connection, or the hub around one.
+pub trait HostEnd {
+    /// Judges a frame by its header.
+    fn judge(&mut self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict;
+    /// Takes the payload of the frame that was accepted last.
+    ///
+    /// # Errors
+    /// The connection cannot go on.
+    fn take(&mut self, payload: Vec<u8>) -> std::result::Result<(), &'static str>;
+}
+
+impl HostEnd for host::Conn {
+    fn judge(&mut self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
+        host::Conn::judge(self, head, rest)
+    }
+
+    fn take(&mut self, payload: Vec<u8>) -> std::result::Result<(), &'static str> {
+        self.deliver(payload)
+    }
+}
+
+impl HostEnd for &forebay_exec::Hub {
+    fn judge(&mut self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
+        forebay_exec::Hub::judge(self, head, rest)
+    }
+
+    fn take(&mut self, payload: Vec<u8>) -> std::result::Result<(), &'static str> {
+        self.deliver(payload)
+    }
+}
+
 /// Hands one chain to the host's end as the device does, and checks each verdict. Gives the
 /// reason if the connection has to end.
-pub fn deliver(host: &mut host::Conn, mut chain: &[u8]) -> Option<&'static str> {
+pub fn deliver(host: &mut impl HostEnd, mut chain: &[u8]) -> Option<&'static str> {
     while let Some((head, rest)) = chain.split_first_chunk::<HEADER_LEN>() {
         let skip = match host.judge(head, rest.len()) {
             Verdict::Accept(n) => {
                 assert!(n <= rest.len(), "accepted more than the chain holds");
-                if let Err(reason) = host.deliver(rest[..n].to_vec()) {
+                if let Err(reason) = host.take(rest[..n].to_vec()) {
                     return Some(reason);
                 }
                 n
@@ -108,8 +146,11 @@ pub fn deliver(host: &mut host::Conn, mut chain: &[u8]) -> Option<&'static str> 
 /// What must hold of the host's end at any time, with `handles` executions that the application
 /// has not let go of.
 pub fn check_host(host: &host::Conn, handles: usize) {
-    let view = host.inspect();
-    let limits = host.limits();
+    check_view(&host.inspect(), host.limits(), handles);
+}
+
+/// The same of what is seen of it.
+pub fn check_view(view: &View, limits: &Limits, handles: usize) {
     let admitted = view.executions.iter().filter(|e| e.admitted).count();
     assert_eq!(admitted, view.active as usize, "the count is off: {view:?}");
     assert!(view.active <= limits.max_executions, "{view:?}");

@@ -34,6 +34,9 @@ const PEER: [&str; 3] = [
 
 #[derive(Args)]
 pub(crate) struct Options {
+    /// What to measure.
+    #[arg(value_enum, default_value = "machine")]
+    subject: Subject,
     /// Also write the figures to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -43,6 +46,15 @@ pub(crate) struct Options {
     /// Only one of the two runs.
     #[arg(long, value_enum)]
     clock: Option<Clock>,
+}
+
+/// What can be measured, by the program's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// Boots, round trips, rates and memory of a VM.
+    Machine,
+    /// What the flow contract costs; fails where a bound of it does not hold.
+    Flow,
 }
 
 /// What tells the time of a run.
@@ -91,7 +103,11 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
 }
 
 fn arguments(clock: &str, options: &Options) -> Vec<String> {
-    let mut arguments = vec!["--clock".to_owned(), clock.to_owned()];
+    let subject = match options.subject {
+        Subject::Machine => "machine",
+        Subject::Flow => "flow",
+    };
+    let mut arguments: Vec<_> = [subject, "--clock", clock].map(str::to_owned).into();
     if options.quick {
         arguments.push("--quick".to_owned());
     }
@@ -120,7 +136,9 @@ fn here(bench: &Path, guest: &Guest, options: &Options) -> Result<Vec<Figure>> {
     let file = workspace::root().join("target/figures.json");
     let mut arguments = arguments("wall", options);
     arguments.extend(["--json".to_owned(), file.to_string_lossy().into_owned()]);
-    let status = Place::Here.run(bench, &arguments, guest, DEADLINE, &mut |_| ())?;
+    let status = Place::Here
+        .run(bench, &arguments, guest, DEADLINE, &mut |_| ())?
+        .status;
     if !status.success() {
         bail!("the benchmark failed: {status:?}");
     }

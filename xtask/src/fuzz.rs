@@ -3,14 +3,18 @@
 //! libFuzzer wants instrumentation that cargo has no switch for; the flags below are those of
 //! `cargo fuzz`, which needs a nightly toolchain only for sanitizers. The corpus stays below
 //! `target/fuzz` and grows from run to run. An input that fails is saved beside it and replays
-//! with `--replay`.
+//! with `--replay`. A short run is a part of `cargo xtask test`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use forebay_images::progress::Progress;
 
+use crate::apt;
+use crate::verdict::Verdict;
 use crate::workspace::{cargo, check, root, shown};
 
 /// Instrumentation for coverage and comparisons.
@@ -24,6 +28,9 @@ const FLAGS: [&str; 7] = [
     "-Ccodegen-units=1",
 ];
 
+/// libFuzzer itself is C++.
+const PACKAGES: [&str; 1] = ["g++"];
+
 /// Seconds that each target runs.
 const LONG: u32 = 600;
 const SHORT: u32 = 10;
@@ -35,7 +42,7 @@ pub(crate) struct Options {
     /// Seconds for each target.
     #[arg(long, value_name = "N", default_value_t = LONG, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
-    /// Ten seconds for each target.
+    /// Ten seconds for all targets side by side; says nothing unless one fails.
     #[arg(long, conflicts_with = "seconds")]
     short: bool,
     /// Runs the target on this input alone.
@@ -51,6 +58,8 @@ enum Target {
     HostFrames,
     /// Any bytes from a host, to the guest's end.
     GuestBytes,
+    /// Any bytes from clients, to the attach server.
+    ClientBytes,
     /// Operations at both ends, against the model.
     Operations,
     /// Any rings and chains, to the console device.
@@ -62,6 +71,7 @@ impl Target {
         match self {
             Self::HostFrames => "host_frames",
             Self::GuestBytes => "guest_bytes",
+            Self::ClientBytes => "client_bytes",
             Self::Operations => "operations",
             Self::Chains => "chains",
         }
@@ -71,68 +81,111 @@ impl Target {
     fn longest(self) -> u32 {
         match self {
             Self::Chains | Self::Operations => 1024,
-            Self::HostFrames | Self::GuestBytes => 2048,
+            Self::HostFrames | Self::GuestBytes | Self::ClientBytes => 2048,
         }
     }
 }
 
-pub(crate) fn task(options: &Options) -> Result<ExitCode> {
-    let programs = build()?;
+pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCode> {
+    let programs = build(progress)?;
     if let (Some(target), Some(file)) = (options.target, &options.replay) {
         let file = file
             .canonicalize()
             .with_context(|| format!("replay {}", file.display()))?;
         return run(Command::new(programs.join(target.name())).arg(file));
     }
-    let seconds = if options.short {
-        SHORT
-    } else {
-        options.seconds
-    };
     let targets: &[Target] = match &options.target {
         Some(target) => std::slice::from_ref(target),
         None => Target::value_variants(),
     };
+    if options.short {
+        let verdict = side_by_side(&programs, targets)?;
+        return Ok(code(verdict.failed == 0));
+    }
     for &target in targets {
-        if fuzz(&programs, target, seconds)? != ExitCode::SUCCESS {
-            return Ok(ExitCode::FAILURE);
+        let seconds = options.seconds;
+        println!("\n{}: {seconds} s", target.name());
+        let done = run(&mut fuzz(&programs, target, seconds)?)?;
+        if done != ExitCode::SUCCESS {
+            eprintln!("{}", how_to_replay(target));
+            return Ok(done);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one target for its time.
-fn fuzz(programs: &Path, target: Target, seconds: u32) -> Result<ExitCode> {
+/// All targets for ten seconds, for `cargo xtask test`.
+pub(crate) fn short(progress: &dyn Progress) -> Result<Verdict> {
+    side_by_side(&build(progress)?, Target::value_variants())
+}
+
+/// Runs targets at once, for a short time; shows what one that failed has said.
+fn side_by_side(programs: &Path, targets: &[Target]) -> Result<Verdict> {
+    let mut running: Vec<(Target, PathBuf, Child)> = Vec::new();
+    for &target in targets {
+        let log = directory().join(target.name()).with_extension("log");
+        let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let mut command = fuzz(programs, target, SHORT)?;
+        let child = command
+            .stdout(file.try_clone().context("duplicate the log")?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("run {}", shown(&command)))?;
+        running.push((target, log, child));
+    }
+    let mut verdict = Verdict::default();
+    for (target, log, mut child) in running {
+        if child.wait().context("wait for a fuzz target")?.success() {
+            verdict.passed += 1;
+            continue;
+        }
+        verdict.failed += 1;
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        eprintln!("{said}\n{}", how_to_replay(target));
+    }
+    Ok(verdict)
+}
+
+/// One target with its corpus, for its time.
+fn fuzz(programs: &Path, target: Target, seconds: u32) -> Result<Command> {
     let name = target.name();
     let corpus = directory().join("corpus").join(name);
-    let failures = directory().join("failures").join(name);
+    let failures = failures(target);
     for path in [&corpus, &failures] {
         std::fs::create_dir_all(path).with_context(|| format!("create {}", path.display()))?;
     }
-    println!("\n{name}: {seconds} s");
-    let code = run(Command::new(programs.join(name))
+    let mut command = Command::new(programs.join(name));
+    command
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={}", target.longest()))
         .arg(format!("-artifact_prefix={}/", failures.display()))
         .args(["-timeout=20", "-rss_limit_mb=2048", "-use_value_profile=1"])
         // An input is a list of steps: short ones reach nothing.
         .args(["-len_control=0", "-verbosity=0", "-print_final_stats=1"])
-        .arg(&corpus))?;
-    if code != ExitCode::SUCCESS {
-        eprintln!(
-            "{name} failed; its input is in {}. Again: cargo xtask fuzz {name} --replay FILE",
-            failures.display()
-        );
-    }
-    Ok(code)
+        .arg(&corpus);
+    Ok(command)
+}
+
+fn how_to_replay(target: Target) -> String {
+    format!(
+        "{0} failed; its input is in {1}. Again: cargo xtask fuzz {0} --replay FILE",
+        target.name(),
+        failures(target).display()
+    )
+}
+
+/// Where a target's failing inputs go.
+fn failures(target: Target) -> PathBuf {
+    directory().join("failures").join(target.name())
 }
 
 /// Builds all targets; gives the directory of the programs.
-fn build() -> Result<PathBuf> {
+fn build(progress: &dyn Progress) -> Result<PathBuf> {
     let architecture = std::env::consts::ARCH;
     if !cfg!(target_os = "linux") {
         bail!("the fuzz targets are built for Linux alone");
     }
+    apt::ensure(&PACKAGES, progress)?;
     // Named explicitly, so that the flags do not reach build scripts and procedural macros.
     let triple = format!("{architecture}-unknown-linux-gnu");
     check(
@@ -155,9 +208,13 @@ fn run(command: &mut Command) -> Result<ExitCode> {
     let status = command
         .status()
         .with_context(|| format!("run {}", shown(command)))?;
-    Ok(if status.success() {
+    Ok(code(status.success()))
+}
+
+fn code(success: bool) -> ExitCode {
+    if success {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    })
+    }
 }

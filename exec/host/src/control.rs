@@ -1,7 +1,5 @@
 //! Signals and kill, for a handle that stays and one that moved away.
 
-use std::sync::Arc;
-
 use forebay_exec_proto::host;
 use forebay_exec_proto::host::Terminal;
 
@@ -10,6 +8,7 @@ use crate::error::ControlError;
 use crate::hub::Inner;
 use crate::lease::Lease;
 use crate::signal::Signal;
+use crate::sync::Arc;
 
 /// Controls an execution whose handle is elsewhere. Clones are equal.
 ///

@@ -30,8 +30,8 @@ pub enum ExecError {
          environment, or send the data by stdin"
     )]
     TooLarge {
-        /// Encoded size of the request in bytes; that of its words alone if they are too large
-        /// already.
+        /// Encoded size of the request in bytes, with 16 more for each argument and variable; that
+        /// of its words alone if they are too large already.
         size: usize,
         /// Largest size in bytes.
         limit: usize,
@@ -44,6 +44,13 @@ pub enum ExecError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// The request [demands bounds](crate::Exec::require_bounds), and the guest's agent keeps
+    /// none. Nothing was sent.
+    #[error(
+        "the request demands bounds on what is outstanding, and the agent in this guest is too \
+         old to keep any; rebuild the guest image"
+    )]
+    Unbounded,
     /// The agent in the guest has not reported ready yet. Nothing was sent.
     #[error("the guest's agent is not ready; wait for the VM's start to finish first")]
     NotReady,
@@ -105,6 +112,7 @@ impl From<ExecError> for io::Error {
             ExecError::AtCapacity { .. } => io::ErrorKind::QuotaExceeded,
             ExecError::TooLarge { .. } => io::ErrorKind::ArgumentListTooLong,
             ExecError::InvalidRequest { .. } => io::ErrorKind::InvalidInput,
+            ExecError::Unbounded => io::ErrorKind::Unsupported,
             ExecError::NotReady => io::ErrorKind::NotConnected,
             ExecError::NotStarted(failure) => match failure.kind {
                 crate::FailureKind::NotFound => io::ErrorKind::NotFound,
@@ -137,6 +145,7 @@ impl From<proto::StartError> for ExecError {
         match error {
             proto::StartError::AtCapacity { limit, active } => Self::AtCapacity { limit, active },
             proto::StartError::TooLarge { size, limit } => Self::TooLarge { size, limit },
+            proto::StartError::Unbounded => Self::Unbounded,
             proto::StartError::NotReady => Self::NotReady,
             proto::StartError::Closed(reason) => Self::VmGone { reason },
         }

@@ -64,6 +64,7 @@ pub struct Exec {
     env: Vec<(OsString, OsString)>,
     cwd: Option<OsString>,
     stdin: Stdin,
+    require_bounds: bool,
 }
 
 impl Exec {
@@ -75,6 +76,7 @@ impl Exec {
             env: Vec::new(),
             cwd: None,
             stdin: Stdin::null(),
+            require_bounds: false,
         }
     }
 
@@ -126,6 +128,14 @@ impl Exec {
         self
     }
 
+    /// Refuses to run, with [`ExecError::Unbounded`], in a guest that keeps none of the
+    /// [`Limits`](crate::Limits): a legacy one, which only a VM has that was told to allow it. Over
+    /// an attach socket that is so for every command.
+    pub fn require_bounds(mut self) -> Self {
+        self.require_bounds = true;
+        self
+    }
+
     /// Starts the command. Ready when the guest says that the program runs.
     ///
     /// The execution is admitted on the first poll; dropping the future after that kills what
@@ -133,14 +143,18 @@ impl Exec {
     ///
     /// # Errors
     /// Nothing was sent: [`ExecError::InvalidRequest`], [`ExecError::AtCapacity`],
-    /// [`ExecError::TooLarge`], [`ExecError::NotReady`]. The program did not run:
+    /// [`ExecError::TooLarge`], [`ExecError::NotReady`], [`ExecError::Unbounded`]. The program did not run:
     /// [`ExecError::NotStarted`]. Or [`ExecError::Protocol`], [`ExecError::VmGone`].
     pub async fn spawn(self) -> Result<ExecHandle, ExecError> {
         let piped = self.stdin.0 == host::Stdin::Pipe;
+        let require_bounds = self.require_bounds;
         let (hub, request, stdin) = self.into_request()?;
         // Encoded before the lock is taken, and kept until it is free again: a refused start is
         // dropped by the hub, but the caller's stdin bytes must not end in there.
-        let start = host::Start::new(request, stdin)?;
+        let mut start = host::Start::new(request, stdin)?;
+        if require_bounds {
+            start = start.demanding_bounds();
+        }
         let id = hub.step(|inner| inner.start(start.clone()))?;
         // From here on a drop of this future is a drop of the last handle.
         let lease = Lease::new(hub, id);

@@ -6,7 +6,7 @@
 //! hanging, and no clock is involved. [`FakeVm::spawn_loop`] moves frames on a thread of its
 //! own, as a VM does, for tests on a real runtime.
 
-mod agent;
+pub(crate) mod agent;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 
+use forebay_exec_proto::frame::FromGuest;
 use forebay_exec_proto::guest::Conn;
 use forebay_exec_proto::host::{Config, Verdict};
 use forebay_exec_proto::{ExecId, HEADER_LEN, Limits};
@@ -90,11 +91,38 @@ impl FakeVm {
 
     /// A VM whose guest has not opened its port.
     pub(crate) fn before_open(limits: Limits) -> Arc<Self> {
-        let hub = Hub::new(Config {
+        Self::around(Config {
             limits,
             ..Config::default()
         })
-        .unwrap();
+    }
+
+    /// A VM that allows legacy guests, and an agent whose Ready names no limits. In all else the
+    /// agent is the usual one.
+    pub(crate) fn legacy() -> Arc<Self> {
+        // A CBOR map: generation 1, connection 1, version "old".
+        const READY: &[u8] = b"\xa3\x00\x01\x01\x01\x03\x63old";
+        let vm = Self::around(Config {
+            allow_legacy_guest: true,
+            ..Config::default()
+        });
+        inside(|| vm.hub.opened());
+        let bootstrap = vm.hub.next_to_guest().unwrap();
+        let mut agent = vm.agent.lock().unwrap();
+        agent.handle(&bootstrap.head);
+        agent.handle(&bootstrap.body);
+        drop((agent.next_chain(), agent));
+        let mut chain = vec![0; HEADER_LEN];
+        chain[0] = u8::try_from(READY.len()).unwrap();
+        chain[4] = FromGuest::Ready.to_wire();
+        chain.extend_from_slice(READY);
+        assert_eq!(vm.deliver_chain(&chain), None);
+        vm.settle();
+        vm
+    }
+
+    fn around(config: Config) -> Arc<Self> {
+        let hub = Hub::new(config).unwrap();
         let link = Arc::new(FakeLink::default());
         let weak: Weak<FakeLink> = Arc::downgrade(&link);
         hub.set_link(weak);

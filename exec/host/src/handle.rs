@@ -1,7 +1,6 @@
 //! The handle of a running command, whole and in parts.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 
 use forebay_exec_proto::Stream;
 use forebay_exec_proto::host::{Event, Terminal};
@@ -16,6 +15,7 @@ use crate::reader::ExecReader;
 use crate::signal::Signal;
 use crate::sink::ExecSink;
 use crate::status::{ExecOutput, ExitStatus};
+use crate::sync::Arc;
 use crate::waiting::Half;
 
 /// Events that `collect` takes at most under one lock.

@@ -12,9 +12,13 @@ use std::task::Poll;
 use forebay_exec_proto::frame::FromGuest;
 use forebay_exec_proto::{ExecId, Header};
 use proptest::prelude::*;
+use tokio::io::AsyncReadExt as _;
 
 use crate::fake_guest::{ByHand, FakeVm};
-use crate::{ExecControl, ExecError, ExecExit, ExecHandle, ExecReader, ExecView, Limits, Stdin};
+use crate::{
+    ExecControl, ExecError, ExecExit, ExecHandle, ExecReader, ExecSink, ExecView, Limits, Signal,
+    Stdin,
+};
 
 const LIMITS: Limits = Limits {
     max_executions: 3,
@@ -46,10 +50,20 @@ enum Op {
     PollStarts,
     /// Drops a start under way.
     CancelStart(usize),
-    /// Takes what a handle has next, and lets the future go.
+    /// Asks a handle or part for what it has next, and lets the future go.
     Receive(usize),
+    /// Writes this much, and cancels the write if it is not ready at once.
+    Write(usize, usize),
+    /// Sends a signal, unless it would have to wait.
+    Signal(usize),
+    /// Waits for the end, which discards the output, and lets the future go.
+    Wait(usize),
     /// Lets go of a handle, or of what is left of one.
     Drop(usize),
+    /// Lets go of everything at once, as a client that disconnects does.
+    Disconnect,
+    /// Keeps the sink of a handle beside it.
+    TakeStdin(usize),
     /// Lets go of a handle, and keeps a control.
     KeepControl(usize),
     /// Takes a handle apart, and keeps one part.
@@ -78,7 +92,12 @@ fn op() -> impl Strategy<Value = Op> {
         8 => Just(Op::PollStarts),
         2 => at.clone().prop_map(Op::CancelStart),
         8 => at.clone().prop_map(Op::Receive),
+        3 => (at.clone(), 1..200usize).prop_map(|(at, size)| Op::Write(at, size)),
+        1 => at.clone().prop_map(Op::Signal),
+        1 => at.clone().prop_map(Op::Wait),
         3 => at.clone().prop_map(Op::Drop),
+        1 => Just(Op::Disconnect),
+        2 => at.clone().prop_map(Op::TakeStdin),
         1 => at.clone().prop_map(Op::KeepControl),
         2 => (at.clone(), at.clone()).prop_map(|(at, part)| Op::KeepPart(at, part)),
         1 => at.clone().prop_map(Op::Detach),
@@ -93,17 +112,13 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// What the application has of an execution.
-#[allow(
-    dead_code,
-    clippy::large_enum_variant,
-    reason = "some parts are kept for their drop alone"
-)]
+#[allow(clippy::large_enum_variant, reason = "a handful of them, in a test")]
 enum Held {
     Whole(ExecHandle),
     Control(ExecControl),
     Reader(ExecReader),
     Exit(ExecExit),
-    Sink(crate::ExecSink),
+    Sink(ExecSink),
 }
 
 type Starting = ByHand<Pin<Box<dyn Future<Output = Result<ExecHandle, ExecError>>>>>;
@@ -136,9 +151,41 @@ impl World {
             Op::Start(program, size) => self.start(PROGRAMS[program], size),
             Op::PollStarts => self.poll_starts(),
             Op::CancelStart(at) => drop(take(&mut self.starting, at)),
-            Op::Receive(at) => {
+            Op::Receive(at) => match pick(&mut self.held, at) {
+                Some(Held::Whole(handle)) => drop(ByHand::new(handle.recv()).poll()),
+                Some(Held::Reader(reader)) => {
+                    drop(ByHand::new(reader.read(&mut [0; 150])).poll());
+                }
+                Some(Held::Exit(exit)) => drop(ByHand::new(exit.wait()).poll()),
+                _ => {}
+            },
+            Op::Write(at, size) => {
+                if let Some(Held::Sink(sink)) = pick(&mut self.held, at) {
+                    drop(ByHand::new(sink.write(vec![7; size])).poll());
+                }
+            }
+            Op::Signal(at) => match pick(&mut self.held, at) {
+                Some(Held::Whole(handle)) => {
+                    drop(ByHand::new(handle.signal(Signal::USR1)).poll());
+                }
+                Some(Held::Control(control)) => {
+                    drop(ByHand::new(control.signal(Signal::USR1)).poll());
+                }
+                _ => {}
+            },
+            Op::Wait(at) => {
                 if let Some(Held::Whole(handle)) = pick(&mut self.held, at) {
-                    let _ = ByHand::new(handle.recv()).poll();
+                    drop(ByHand::new(handle.wait()).poll());
+                }
+            }
+            Op::Disconnect => {
+                self.starting.clear();
+                self.held.clear();
+            }
+            Op::TakeStdin(at) => {
+                if let Some(Held::Whole(handle)) = pick(&mut self.held, at) {
+                    let sink = handle.take_stdin();
+                    self.held.extend(sink.map(Held::Sink));
                 }
             }
             Op::Drop(at) => drop(take(&mut self.held, at)),

@@ -1,9 +1,14 @@
 use std::sync::{Arc, Barrier, Mutex, Weak};
 use std::task::Poll;
 
+use forebay_exec_proto::HEADER_LEN;
+use forebay_exec_proto::frame::FromGuest;
+
 use super::{Hub, Link};
 use crate::fake_guest::{ByHand, FakeVm};
 use crate::{Config, ConfigError, EnvVar, ExecError, ExecEvent, FailureKind, Limits, Stdin};
+
+const NONE: [&str; 0] = [];
 
 #[test]
 fn limits_that_cannot_work_are_refused_by_name() {
@@ -404,4 +409,45 @@ fn a_ping_is_answered_and_refused_when_there_is_no_connection() {
     assert_eq!(vm.hub.last_pong(), Some(7));
     vm.hub.closed("gone");
     assert!(!vm.hub.ping(8));
+}
+
+#[test]
+fn a_legacy_guest_runs_commands_but_none_that_requires_bounds() {
+    let vm = FakeVm::legacy();
+    let ready = vm.run(vm.hub.ready()).unwrap();
+    assert_eq!((&*ready.version, ready.exec_limits), ("old", None));
+    assert!(!vm.hub.inspect().bounded);
+    let out = vm.run(vm.client.exec("echo", ["old"]).output()).unwrap();
+    assert_eq!(out.stdout(), b"old");
+    let strict = vm.client.exec("echo", ["old"]).require_bounds();
+    let error = vm.run(strict.output()).unwrap_err();
+    assert!(matches!(error, ExecError::Unbounded), "{error}");
+    assert_eq!(vm.client.active(), 0);
+}
+
+#[test]
+fn what_an_unread_command_of_a_legacy_guest_writes_too_much_costs_it_its_life() {
+    let vm = FakeVm::legacy();
+    let mut unread = vm.run(vm.client.exec("stall", NONE).spawn()).unwrap();
+    let limit = vm.client.limits().output_limit as usize;
+    let mut chunk = vec![0; HEADER_LEN + 4096];
+    chunk[..2].copy_from_slice(&4096_u16.to_le_bytes());
+    chunk[4] = FromGuest::Stdout.to_wire();
+    chunk[8] = u8::try_from(unread.id().get()).unwrap();
+    for _ in 0..2 * limit / 4096 {
+        assert_eq!(vm.deliver_chain(&chunk), None);
+        let held = vm.hub.inspect().executions[0].output_held;
+        assert!(held <= limit, "{held}");
+    }
+    let error = vm.run(unread.wait()).unwrap_err();
+    assert!(matches!(error, ExecError::Protocol(_)), "{error}");
+    let out = vm.run(vm.client.exec("echo", ["others"]).output()).unwrap();
+    assert_eq!(out.stdout(), b"others");
+}
+
+#[test]
+fn a_command_that_requires_bounds_runs_where_they_are_kept() {
+    let vm = FakeVm::new();
+    let strict = vm.client.exec("echo", ["new"]).require_bounds();
+    assert_eq!(vm.run(strict.output()).unwrap().stdout(), b"new");
 }

@@ -2,18 +2,18 @@
 //! the last one to go ends it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use forebay_exec_proto::host::Terminal;
 use forebay_exec_proto::{ExecId, Stream};
-use tokio::sync::Semaphore;
 
 use crate::attach;
 use crate::error::ExecError;
 use crate::failure::{Failure, FailureKind};
 use crate::hub::{Hub, Inner};
 use crate::status::ExitStatus;
+use crate::sync::{self, AtomicBool, Semaphore};
 use crate::waiting::Half;
 
 /// One execution, shared by its handle, readers, sink and controls.
@@ -30,8 +30,8 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(hub: Arc<Hub>, id: ExecId) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(hub: Arc<Hub>, id: ExecId) -> sync::Arc<Self> {
+        sync::Arc::new(Self {
             hub,
             id,
             detached: AtomicBool::new(false),
@@ -99,7 +99,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let kill = !*self.detached.get_mut();
+        let kill = !self.detached.load(Ordering::Relaxed);
         // Whoever waited cannot any more; the wakers go outside the lock.
         let waiting = self.hub.step(|inner| inner.release(self.id, kill));
         drop(waiting);

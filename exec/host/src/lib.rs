@@ -16,12 +16,14 @@
 //! | module | owns |
 //! |---|---|
 //! | `hub` | the connection under its lock, wake-ups, the VMM's side |
+//! | `sync` | the threading primitives: std's and tokio's, or loom's in the model tests |
 //! | `waiting` | who waits for which half of an execution |
 //! | `lease` | what keeps an execution alive, and what its end means |
 //! | `attach` | the socket by which other processes run commands in the VM; both its ends |
 //! | `client`, `exec` | the application's door; building, checking and starting a request |
 //! | `handle`, `reader`, `sink`, `control` | the handle and its parts |
 //! | `status`, `event`, `failure`, `signal`, `error` | results |
+//! | `clock` | the time that executions wait is measured by |
 //!
 //! Memory is bounded by the VM's limits ([`Limits`]), whatever the guest sends and however long
 //! the application does not read: unread output by `output_limit` per execution, stdin by what
@@ -39,6 +41,7 @@
 
 mod attach;
 mod client;
+mod clock;
 mod control;
 mod error;
 mod event;
@@ -51,23 +54,31 @@ mod reader;
 mod signal;
 mod sink;
 mod status;
+mod sync;
 mod waiting;
 
 #[cfg(test)]
 mod fake_guest;
+#[cfg(all(test, feature = "loom"))]
+mod loom_test;
 #[cfg(test)]
 mod runtime_test;
 #[cfg(test)]
 mod sink_model_test;
 
-pub use attach::{AttachError, AttachServer, AttachSocket, CLIENTS_MAX, ConnectError};
+#[cfg(feature = "test-support")]
+#[doc(hidden)]
+pub use attach::ClientsByHand;
+pub use attach::{
+    AttachError, AttachInspector, AttachServer, AttachSocket, CLIENTS_MAX, ConnectError,
+};
 pub use client::Client;
 pub use control::ExecControl;
 pub use error::{ControlError, ExecError, WriteError};
 pub use event::ExecEvent;
 pub use exec::{Exec, Stdin};
 pub use failure::{Failure, FailureKind, StdinError};
-pub use forebay_exec_proto::host::{Config, ConfigError, ExecView, Frame, Verdict, View};
+pub use forebay_exec_proto::host::{Config, ConfigError, ExecView, Frame, Stalls, Verdict, View};
 pub use forebay_exec_proto::{
     ByteVec, EnvVar, ExecId, HEADER_LEN, LimitError, Limits, Ready, Stream,
 };

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use crate::ExecId;
 use crate::hub::Inner;
 use crate::lease::{Lease, outcome};
+use crate::sync::Arc;
 use crate::waiting::Half;
 
 /// Most that one poll copies while it holds the hub's lock, in bytes.

@@ -11,19 +11,18 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use forebay_exec_proto::host;
 use forebay_exec_proto::host::Terminal;
 use tokio::io::AsyncWrite;
-use tokio::sync::SemaphorePermit;
 
 use crate::ExecId;
 use crate::error::WriteError;
 use crate::hub::Inner;
 use crate::lease::Lease;
+use crate::sync::{Arc, SemaphorePermit};
 use crate::waiting::Half;
 
 /// Most that [`ExecSink::write_all`] copies ahead of the channel, in bytes.

@@ -20,8 +20,8 @@ pub(crate) enum Half {
     Exit,
     /// The sink: its pending write was handed over, or will not be.
     Stdin,
-    /// A relay: the guest acknowledged stdin bytes.
-    StdinAcked,
+    /// A relay: the request has left, or the guest acknowledged stdin bytes.
+    Relay,
 }
 
 impl Half {
@@ -31,7 +31,7 @@ impl Half {
         Self::Stderr,
         Self::Exit,
         Self::Stdin,
-        Self::StdinAcked,
+        Self::Relay,
     ];
 
     /// The notices that can end this half's wait.
@@ -44,7 +44,7 @@ impl Half {
             Self::Stderr => what::STDERR | what::TERMINAL,
             Self::Exit => what::TERMINAL,
             Self::Stdin => what::WRITABLE | what::TERMINAL,
-            Self::StdinAcked => what::STDIN_ACKED | what::TERMINAL,
+            Self::Relay => what::REQUESTED | what::STDIN_ACKED | what::TERMINAL,
         }
     }
 }
@@ -57,7 +57,7 @@ pub(crate) struct Waiting {
     stderr: Option<Waker>,
     exit: Option<Waker>,
     stdin: Option<Waker>,
-    stdin_acked: Option<Waker>,
+    relay: Option<Waker>,
     pub(crate) sink: SinkState,
 }
 
@@ -69,7 +69,7 @@ impl Waiting {
             Half::Stderr => &mut self.stderr,
             Half::Exit => &mut self.exit,
             Half::Stdin => &mut self.stdin,
-            Half::StdinAcked => &mut self.stdin_acked,
+            Half::Relay => &mut self.relay,
         }
     }
 

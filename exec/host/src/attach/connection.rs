@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use forebay_exec_proto::host::Config;
-use forebay_exec_proto::{FRAME_MAX, GENERATION};
+use forebay_exec_proto::{FRAME_MAX, GENERATION, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
@@ -39,13 +39,16 @@ const NAME: &str = "forebay-client";
 /// Receives between two looks at what is to be sent.
 const RECEIVES: usize = 8;
 
+/// Receives when nothing can be sent any more: more than any socket's buffer holds.
+const LAST_RECEIVES: usize = 1024;
+
 /// How long a server whose backlog is full is left alone.
 const BUSY_PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
 
-const SERVER_LEFT: &str = "the program that has the VM closed the attach connection";
+pub(super) const SERVER_LEFT: &str = "the program that has the VM closed the attach connection";
 
 impl Client {
     /// Attaches to a VM of another program, by the socket that it was given as its
@@ -169,21 +172,7 @@ impl Channel {
         let Some(preamble) = self.preamble(&socket)? else {
             return Ok(None);
         };
-        let path = || self.path.clone();
-        let limits = match Preamble::decode(&preamble) {
-            Ok(Preamble::Welcome(limits)) => limits,
-            Ok(Preamble::Full { most }) => {
-                return Err(ConnectError::TooManyClients { path: path(), most });
-            }
-            Err(Unusable::Foreign) => return Err(ConnectError::Foreign { path: path() }),
-            Err(Unusable::Generation(theirs)) => {
-                return Err(ConnectError::Generation {
-                    path: path(),
-                    ours: GENERATION,
-                    theirs,
-                });
-            }
-        };
+        let limits = admitted(&self.path, &preamble)?;
         let config = Config {
             limits,
             ..Config::default()
@@ -253,6 +242,24 @@ impl Channel {
     }
 }
 
+/// The limits under which the server at `path` takes this client.
+pub(super) fn admitted(
+    path: &Path,
+    preamble: &[u8; preamble::LEN],
+) -> Result<Limits, ConnectError> {
+    let path = path.to_owned();
+    match Preamble::decode(preamble) {
+        Ok(Preamble::Welcome(limits)) => Ok(limits),
+        Ok(Preamble::Full { most }) => Err(ConnectError::TooManyClients { path, most }),
+        Err(Unusable::Foreign) => Err(ConnectError::Foreign { path }),
+        Err(Unusable::Generation(theirs)) => Err(ConnectError::Generation {
+            path,
+            ours: GENERATION,
+            theirs,
+        }),
+    }
+}
+
 /// Receives and sends what there is, within a turn's bounds. Neither waits for the other.
 fn exchange(
     socket: &OwnedFd,
@@ -261,28 +268,42 @@ fn exchange(
     outbox: &mut Outbox,
     scratch: &mut [u8],
 ) -> Result<(), String> {
-    let failed = |error: io::Error| format!("the attach connection failed: {error}");
-    for _ in 0..RECEIVES {
-        match stream::receive(socket, scratch).map_err(failed)? {
-            Received::Bytes(n) => {
-                let bytes = scratch.get(..n).unwrap_or_default();
-                inbox.take(hub, bytes).map_err(|rule| {
-                    format!("the program that has the VM broke the exec protocol: {rule}")
-                })?;
-            }
-            Received::Nothing => break,
-            Received::End => return Err(SERVER_LEFT.to_owned()),
-        }
+    if receive(socket, hub, inbox, scratch, RECEIVES)? == Received::End {
+        return Err(SERVER_LEFT.to_owned());
     }
-    outbox.send(socket, hub).or_else(|error| {
-        // Its last words may say more, and are read in the next turn.
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            outbox.clear();
-            Ok(())
-        } else {
-            Err(failed(error))
-        }
+    let Err(error) = outbox.send(socket, hub) else {
+        return Ok(());
+    };
+    // The server takes no more; what it said last is still to be read.
+    receive(socket, hub, inbox, scratch, LAST_RECEIVES)?;
+    Err(match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => SERVER_LEFT.to_owned(),
+        _ => failed(&error),
     })
+}
+
+/// Receives what there is, at most `most` times; gives what came last.
+fn receive(
+    socket: &OwnedFd,
+    hub: &Hub,
+    inbox: &mut Inbox,
+    scratch: &mut [u8],
+    most: usize,
+) -> Result<Received, String> {
+    let mut last = Received::Nothing;
+    for _ in 0..most {
+        last = stream::receive(socket, scratch).map_err(|error| failed(&error))?;
+        let Received::Bytes(n) = last else {
+            break;
+        };
+        let bytes = scratch.get(..n).unwrap_or_default();
+        inbox.take(hub, bytes).map_err(|ended| ended.to_string())?;
+    }
+    Ok(last)
+}
+
+fn failed(error: &io::Error) -> String {
+    format!("the attach connection failed: {error}")
 }
 
 /// Frames on their way to the socket: fewer than two frames' bytes.
@@ -347,14 +368,14 @@ fn wait(socket: &OwnedFd, wanted: PollFlags, bell: &Bell) -> Result<(), Errno> {
     Ok(())
 }
 
-fn host(operation: &'static str, error: &io::Error) -> ConnectError {
+pub(super) fn host(operation: &'static str, error: &io::Error) -> ConnectError {
     ConnectError::Host {
         operation,
         reason: error.to_string(),
     }
 }
 
-fn closed(path: &Path, reason: impl Into<String>) -> ConnectError {
+pub(super) fn closed(path: &Path, reason: impl Into<String>) -> ConnectError {
     ConnectError::Closed {
         path: path.to_owned(),
         reason: reason.into(),

@@ -20,7 +20,7 @@ pub enum AttachError {
         /// Most bytes that fit.
         max: usize,
     },
-    /// Somebody listens there.
+    /// Somebody listens there, or is about to.
     #[error(
         "attach socket {}: it is in use by a running program; end that or choose another path",
         path.display()

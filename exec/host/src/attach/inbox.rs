@@ -5,8 +5,20 @@
 
 use forebay_exec_proto::{HEADER_LEN, Header};
 
+use super::last_words;
 use crate::hub::Hub;
 use forebay_exec_proto::host::Verdict;
+
+/// Why nothing more is to be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    /// The server broke the protocol.
+    #[error("the program that has the VM broke the exec protocol: {0}")]
+    Fault(&'static str),
+    /// It said why it ends the connection.
+    #[error("{0}")]
+    Told(String),
+}
 
 /// A frame coming in.
 #[derive(Debug)]
@@ -20,6 +32,8 @@ pub(super) struct Inbox {
 enum Body {
     /// This much of it is still to come.
     Accepted { payload: Vec<u8>, left: usize },
+    /// The server's last words, of which this much is still to come.
+    LastWords { text: Vec<u8>, left: usize },
     /// This much is to be skipped.
     Discarded { left: usize },
 }
@@ -36,8 +50,8 @@ impl Inbox {
     /// Takes bytes of the stream, in whatever pieces they came.
     ///
     /// # Errors
-    /// The server broke the protocol: the connection cannot go on.
-    pub(super) fn take(&mut self, hub: &Hub, mut bytes: &[u8]) -> Result<(), &'static str> {
+    /// The connection cannot go on, and why.
+    pub(super) fn take(&mut self, hub: &Hub, mut bytes: &[u8]) -> Result<(), Ended> {
         loop {
             let body = match &mut self.body {
                 Some(body) => body,
@@ -52,20 +66,29 @@ impl Inbox {
                 }
             };
             let left = match body {
-                Body::Accepted { left, .. } | Body::Discarded { left } => left,
+                Body::Accepted { left, .. }
+                | Body::LastWords { left, .. }
+                | Body::Discarded { left } => left,
             };
             let (piece, rest) = bytes.split_at(bytes.len().min(*left));
             bytes = rest;
             *left = left.saturating_sub(piece.len());
             let whole = *left == 0;
-            if let Body::Accepted { payload, .. } = body {
-                payload.extend_from_slice(piece);
+            if let Body::Accepted { payload: into, .. } | Body::LastWords { text: into, .. } = body
+            {
+                into.extend_from_slice(piece);
             }
             if !whole {
                 return Ok(());
             }
-            if let Some(Body::Accepted { payload, .. }) = self.body.take() {
-                hub.deliver(payload)?;
+            match self.body.take() {
+                Some(Body::Accepted { payload, .. }) => {
+                    hub.deliver(payload).map_err(Ended::Fault)?;
+                }
+                Some(Body::LastWords { text, .. }) => {
+                    return Err(Ended::Told(String::from_utf8_lossy(&text).into_owned()));
+                }
+                Some(Body::Discarded { .. }) | None => {}
             }
         }
     }
@@ -83,7 +106,11 @@ impl Inbox {
     }
 }
 
-fn open(hub: &Hub, head: &[u8; HEADER_LEN]) -> Result<Body, &'static str> {
+fn open(hub: &Hub, head: &[u8; HEADER_LEN]) -> Result<Body, Ended> {
+    if let Some(left) = last_words::announced(head) {
+        let text = Vec::with_capacity(left);
+        return Ok(Body::LastWords { text, left });
+    }
     // A stream has no chain that a frame could cross: what the header announces is there, or
     // will come.
     let announced = usize::try_from(Header::decode(head).len).unwrap_or(usize::MAX);
@@ -93,6 +120,6 @@ fn open(hub: &Hub, head: &[u8; HEADER_LEN]) -> Result<Body, &'static str> {
             left,
         }),
         Verdict::Discard(left) => Ok(Body::Discarded { left }),
-        Verdict::Close(rule) => Err(rule),
+        Verdict::Close(rule) => Err(Ended::Fault(rule)),
     }
 }

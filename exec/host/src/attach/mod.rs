@@ -22,20 +22,33 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `socket` | the file: its permissions, who may replace it, who removes it |
-//! | `preamble`, `refusal` | the first 64 bytes; a refused start as a message and back |
-//! | `server` | the thread and its turns: accepting, fairness, the end |
+//! | `socket`, `lock` | the file: its permissions, who may replace it, who removes it |
+//! | `preamble`, `last_words` | the first 64 bytes; the frame that says why a connection ends |
+//! | `refusal` | a refused start as a message and back |
+//! | `server` | the thread: who is accepted, and the end |
+//! | `clients` | whoever is attached: greeting, fair turns, parting |
+//! | `complaints` | how often that may be logged |
 //! | `peer` | one client at the server: its bytes, its executions, its faults |
 //! | `relayed` | one execution between the two connections |
 //! | `bell` | what wakes the server's thread |
+//! | `by_hand` | the same without thread and socket file, for tests and fuzzing |
 //! | `connection` | the client's end: its thread, and [`Client::connect`](crate::Client::connect) |
+//! | `inspect` | a look at the VM for a client: the answer, and who asks for it |
 //! | `inbox` | the client's reading of the stream, frame by frame |
 //! | `stream`, `thread` | sending and receiving without blocking; a thread without signals |
 
 mod bell;
+#[cfg(any(test, feature = "test-support"))]
+#[cfg_attr(not(feature = "test-support"), allow(unreachable_pub))]
+mod by_hand;
+mod clients;
+mod complaints;
 mod connection;
 mod error;
 mod inbox;
+mod inspect;
+mod last_words;
+mod lock;
 mod peer;
 mod preamble;
 mod refusal;
@@ -45,8 +58,12 @@ mod socket;
 mod stream;
 mod thread;
 
+#[cfg(feature = "test-support")]
+pub use by_hand::ClientsByHand;
+pub use clients::CLIENTS_MAX;
 pub use error::{AttachError, ConnectError};
-pub use server::{AttachServer, CLIENTS_MAX};
+pub use inspect::AttachInspector;
+pub use server::AttachServer;
 pub use socket::AttachSocket;
 
 pub(crate) use refusal::capacity;

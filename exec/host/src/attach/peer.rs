@@ -2,12 +2,14 @@
 //!
 //! A peer holds a 32 KiB write buffer, its connection's state (stdin within the allowances, one
 //! request in assembly, one payload), a counter block per execution, and the signals that wait
-//! for room in the VM's control queue. Its socket is read into a buffer that all peers share.
+//! for room in the VM's control queue, and its executions' requests until the guest has read them.
+//! Its socket is read into a buffer that all peers share.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use forebay_exec_proto::guest::{self, Event, Transmit};
 use forebay_exec_proto::host::{self, Start};
@@ -16,10 +18,12 @@ use forebay_exec_proto::{
 };
 
 use super::bell::{Bell, Cause, Ringer};
+use super::inspect;
 use super::preamble::Preamble;
-use super::refusal;
 use super::relayed::Relayed;
 use super::stream::{self, Received};
+use super::{last_words, refusal};
+use crate::error::ExecError;
 use crate::hub::Hub;
 
 /// Receives per turn; each is at most the shared buffer's size.
@@ -27,6 +31,10 @@ const RECEIVES: usize = 2;
 
 /// Write buffers filled per turn.
 const SENDS: usize = 4;
+
+/// Bytes of requests that may wait for the guest to read them before the client is not read any
+/// more. One receive may complete a request of any size and bring some small ones behind it.
+const REQUESTS_HELD: usize = 64 * 1024;
 
 /// Signals that may wait for the VM's control queue before the client is not read any more. One
 /// receive may add as many as it has room for.
@@ -37,10 +45,23 @@ const SIGNALS_HELD: usize = CONTROL_QUEUE;
 pub(super) enum Goodbye {
     /// It closed it.
     Left,
+    /// It did not greet the server in time.
+    Silent,
     /// It broke the protocol.
     Fault(&'static str),
     /// A system call failed.
     Host(io::Error),
+}
+
+impl Goodbye {
+    /// What the client is told.
+    pub(super) fn words(&self) -> Option<String> {
+        match self {
+            Self::Left | Self::Host(_) => None,
+            Self::Silent => Some("this client has not greeted the server in time".to_owned()),
+            Self::Fault(rule) => Some(format!("this client broke the exec protocol: {rule}")),
+        }
+    }
 }
 
 impl From<PeerFault> for Goodbye {
@@ -57,7 +78,12 @@ pub(super) struct Peer {
     hub: Arc<Hub>,
     bell: Arc<Bell>,
     conn: guest::Conn,
+    /// When it connected.
+    pub(super) since: Instant,
+    greeted: bool,
     execs: BTreeMap<ExecId, Relayed>,
+    /// Sizes of the requests that have not left towards the guest.
+    requests: BTreeMap<ExecId, usize>,
     /// Signals that found no room, in their order.
     signals: VecDeque<(ExecId, u32)>,
     /// The frames on their way to the socket: `out[sent..filled]` is still to be sent.
@@ -84,7 +110,10 @@ impl Peer {
             hub,
             bell,
             conn: guest::Conn::for_relay(),
+            since: Instant::now(),
+            greeted: false,
             execs: BTreeMap::new(),
+            requests: BTreeMap::new(),
             signals: VecDeque::new(),
             out,
             sent: 0,
@@ -96,6 +125,11 @@ impl Peer {
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Whether its bootstrap has come and was one.
+    pub(super) fn has_greeted(&self) -> bool {
+        self.greeted
     }
 
     /// Executions that it has, ended ones with unread output included.
@@ -149,10 +183,24 @@ impl Peer {
         Ok(())
     }
 
+    /// Says why its connection ends, if the socket takes that at once. Nothing may be sent
+    /// afterwards.
+    pub(super) fn last_words(&mut self, reason: &str) {
+        // A frame that was begun is finished first.
+        let rest = self.out.get(self.sent..self.filled).unwrap_or_default();
+        if stream::send(&self.socket, rest).is_ok_and(|n| n == rest.len()) {
+            // There is nobody to tell that it did not fit.
+            let _ = stream::send(&self.socket, &last_words::encode(reason));
+        }
+    }
+
     /// Something happened to one of its executions in the VM.
     pub(super) fn service(&mut self, id: ExecId) {
         if let Some(exec) = self.execs.get_mut(&id) {
             exec.service(id, &mut self.conn);
+            if !exec.is_requesting() {
+                self.requests.remove(&id);
+            }
             self.drop_if_over(id);
         }
     }
@@ -169,8 +217,10 @@ impl Peer {
         sent
     }
 
+    /// While the guest does not read, its clients' requests and signals are left in their
+    /// sockets.
     fn may_read(&self) -> bool {
-        self.signals.len() < SIGNALS_HELD
+        self.signals.len() < SIGNALS_HELD && self.requests.values().sum::<usize>() < REQUESTS_HELD
     }
 
     fn wants_to_send(&self) -> bool {
@@ -194,6 +244,9 @@ impl Peer {
         for id in touched {
             self.service(id);
         }
+        if let Some(after) = self.conn.poll_inspect() {
+            self.conn.inspection(&inspect::page(&self.hub, after));
+        }
         Ok(())
     }
 
@@ -212,6 +265,7 @@ impl Peer {
                 {
                     return Err(Goodbye::Fault("a bootstrap that would configure the guest"));
                 }
+                self.greeted = true;
                 self.conn.ready(Ready {
                     version: env!("CARGO_PKG_VERSION").to_owned(),
                     ..Ready::default()
@@ -243,7 +297,7 @@ impl Peer {
                 Ok(None)
             }
             Event::Kill(id) => {
-                if let Some(exec) = self.execs.get(&id) {
+                if let Some(exec) = self.execs.get_mut(&id) {
                     exec.kill();
                 }
                 Ok(None)
@@ -254,6 +308,12 @@ impl Peer {
 
     /// Asks the VM to run a client's command. A refusal is the execution's failure.
     fn start(&mut self, id: ExecId, request: Request) {
+        // Looked at first, since encoding takes time; what counts is what `Relayed::start` says.
+        let (limit, active) = (self.conn.limits().max_executions, self.hub.active());
+        if active >= limit {
+            let refused = ExecError::AtCapacity { limit, active };
+            return self.conn.failed(id, refusal::failure(&refused));
+        }
         let stdin = match request.stdin {
             StdinMode::Null => host::Stdin::Null,
             StdinMode::Pipe => host::Stdin::Pipe,
@@ -267,6 +327,7 @@ impl Peer {
             Ok(exec) => {
                 tracing::debug!(client = self.number, %id, exec = %exec.vm_id(), "admitted");
                 self.execs.insert(id, exec);
+                self.requests.insert(id, start.request_len());
             }
             Err(error) => {
                 tracing::debug!(client = self.number, %id, %error, "refused");
@@ -309,6 +370,7 @@ impl Peer {
     fn drop_if_over(&mut self, id: ExecId) {
         if self.execs.get(&id).is_some_and(Relayed::is_over) {
             self.execs.remove(&id);
+            self.requests.remove(&id);
         }
     }
 }

@@ -26,13 +26,18 @@ use super::refusal;
 use crate::error::ExecError;
 use crate::hub::Hub;
 use crate::lease::Lease;
+use crate::sync;
 use crate::waiting::Half;
 
 /// One relayed execution. Dropping it kills the command unless it has ended, throws its output
 /// away and leaves the slot to be freed by the guest's confirmation.
 #[derive(Debug)]
 pub(super) struct Relayed {
-    lease: Arc<Lease>,
+    lease: sync::Arc<Lease>,
+    /// A part of its request has not left towards the guest.
+    requesting: bool,
+    /// It was killed, which once is enough.
+    killed: bool,
     /// Puts the execution on the server's list; see [`Relayed::service`].
     waker: Waker,
     started: bool,
@@ -57,6 +62,7 @@ pub(super) struct Relayed {
 /// What the VM's connection has to say of an execution.
 #[derive(Debug)]
 struct News {
+    requesting: bool,
     pid: Option<u32>,
     stdin_error: Option<StdinError>,
     stdin_acked: u64,
@@ -74,9 +80,13 @@ impl Relayed {
         start: &Start,
         ringer: Arc<Ringer>,
     ) -> Result<Self, ExecError> {
-        let id = hub.step(|inner| inner.start(start.clone()))?;
+        // The client was promised the limits in the preamble.
+        let start = start.clone().demanding_bounds();
+        let id = hub.step(|inner| inner.start(start))?;
         Ok(Self {
             lease: Lease::new(Arc::clone(hub), id),
+            requesting: true,
+            killed: false,
             waker: Waker::from(ringer),
             started: false,
             submitted: 0,
@@ -100,6 +110,11 @@ impl Relayed {
         self.started
     }
 
+    /// Whether a part of its request waits for the guest to read.
+    pub(super) fn is_requesting(&self) -> bool {
+        self.requesting
+    }
+
     /// Whether the client knows of its end and has consumed everything: it can be dropped.
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.released == self.forwarded
@@ -113,6 +128,7 @@ impl Relayed {
             return;
         }
         let news = self.look();
+        self.requesting = news.requesting;
         if let Some(pid) = news.pid
             && !self.started
         {
@@ -146,8 +162,11 @@ impl Relayed {
         self.eof = true;
     }
 
-    pub(super) fn kill(&self) {
-        self.lease.kill();
+    /// Kills the command. Doing it again costs nothing, not even the VM's lock.
+    pub(super) fn kill(&mut self) {
+        if !std::mem::replace(&mut self.killed, true) {
+            self.lease.kill();
+        }
     }
 
     /// Puts a signal in line for the VM; `false` while there is no room. One for an execution
@@ -219,6 +238,7 @@ impl Relayed {
         let mut wakers = [(); 3].map(|()| Some(self.waker.clone()));
         self.lease.step(|inner, id| {
             let news = News {
+                requesting: inner.conn.is_requesting(id),
                 pid: inner.conn.pid(id),
                 stdin_error: inner.conn.take_stdin_error(id),
                 stdin_acked: inner.conn.stdin_acked(id),
@@ -226,7 +246,7 @@ impl Relayed {
                 terminal: inner.conn.terminal(id).cloned(),
             };
             if news.terminal.is_none() {
-                let halves = [Half::Events, Half::Stdin, Half::StdinAcked];
+                let halves = [Half::Events, Half::Stdin, Half::Relay];
                 for (half, waker) in halves.into_iter().zip(&mut wakers) {
                     inner.register(id, half, waker);
                 }

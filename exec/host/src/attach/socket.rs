@@ -1,17 +1,21 @@
 //! The socket file: made with its final permissions, replaced only if it is a socket that nobody
 //! listens on, removed by whoever made it.
+//!
+//! Whoever has the lock beside it owns the path, from before the file is looked at until it is
+//! removed. So among programs of this library none takes another's for a stale one, however far
+//! that one is, and none removes its successor's.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::error::AttachError;
+use super::lock::Lock;
 
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 64;
@@ -19,14 +23,13 @@ const BACKLOG: i32 = 64;
 /// Its owner alone.
 const MODE: u32 = 0o600;
 
-/// How often, and how long in between, another program's set-up in the same directory is waited
-/// for.
-const LOCK_TRIES: u32 = 100;
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Behind the socket's own name.
+const LOCK_SUFFIX: &str = ".lock";
 
 /// A listening socket that nobody serves yet: whoever connects waits.
 ///
-/// Dropping it removes the file, if the one at its path is still the one it made.
+/// Dropping it removes the file, if the one at its path is still the one it made, and the lock
+/// beside it, `PATH.lock`.
 #[derive(Debug)]
 pub struct AttachSocket {
     listener: OwnedFd,
@@ -35,6 +38,8 @@ pub struct AttachSocket {
     file: PathBuf,
     /// Device and inode. Not used again while the listener is open, which keeps the inode.
     made: (u64, u64),
+    /// Dropped when the file is gone.
+    _lock: Lock,
 }
 
 impl AttachSocket {
@@ -58,7 +63,8 @@ impl AttachSocket {
 
     /// Makes the socket at `path` and listens. Its mode is 0600 from the first instant, whatever
     /// the umask, so that only its owner (and root) can connect; its directory should belong to
-    /// the same user. A socket that is there and that nobody listens on is replaced.
+    /// the same user. A socket that is there and that nobody listens on is replaced. Waits for
+    /// nobody.
     ///
     /// # Errors
     /// See [`AttachError`].
@@ -79,9 +85,11 @@ impl AttachSocket {
         // The file takes the mode that the socket has when it is bound, less the umask: no
         // moment at which anybody else could connect, and no change of the process's umask.
         rustix::fs::fchmod(&listener, Mode::from_raw_mode(MODE)).map_err(|e| host("fchmod", e))?;
-        // Finding an old socket dead, removing it and listening must be one step for all who do
-        // the same here, or two could each remove the other's.
-        let _alone = lock_directory(&file).map_err(|e| host("lock of its directory", e))?;
+        let Some(lock) = Lock::take(lock_of(&file)).map_err(|e| host("its lock file", e))? else {
+            return Err(AttachError::InUse {
+                path: path.to_owned(),
+            });
+        };
         match rustix::net::bind(&listener, &address) {
             Err(Errno::ADDRINUSE) => {
                 remove_stale(path, &address)?;
@@ -95,6 +103,7 @@ impl AttachSocket {
             path: path.to_owned(),
             file,
             made: (status.st_dev, status.st_ino),
+            _lock: lock,
         };
         if status.st_mode & MODE != MODE {
             // A umask that takes rights even from the owner.
@@ -176,26 +185,11 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), AttachError
     }
 }
 
-/// Locks the directory of `file` for set-ups such as ours, until dropped. `None` if it cannot be
-/// opened for reading, in which case nobody else of this user can lock it either.
-fn lock_directory(file: &Path) -> Result<Option<OwnedFd>, Errno> {
-    let directory = file.parent().unwrap_or(Path::new("/"));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = match rustix::fs::open(directory, flags, Mode::empty()) {
-        Ok(directory) => directory,
-        Err(Errno::ACCESS) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    for _ in 0..LOCK_TRIES {
-        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(directory)),
-            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-            Err(Errno::INTR) => {}
-            // A file system without locks.
-            Err(_) => return Ok(None),
-        }
-    }
-    Err(Errno::WOULDBLOCK)
+/// The lock's path for a socket's.
+fn lock_of(file: &Path) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(LOCK_SUFFIX);
+    PathBuf::from(path)
 }
 
 /// What a failed connect was, in the words of the standard library.

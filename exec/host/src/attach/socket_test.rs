@@ -112,10 +112,70 @@ fn a_file_that_took_its_place_is_not_removed_with_it() {
     let path = directory.path().join("s");
     let socket = AttachSocket::bind(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
+    let _successor = UnixListener::bind(&path).unwrap();
+    drop(socket);
+    UnixStream::connect(&path).unwrap();
+}
+
+#[test]
+fn a_successor_that_does_not_know_of_the_lock_keeps_its_socket_and_its_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let socket = AttachSocket::bind(&path).unwrap();
+    // Somebody cleans up behind a program that still runs.
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
     let successor = AttachSocket::bind(&path).unwrap();
     drop(socket);
     UnixStream::connect(&path).unwrap();
+    let error = AttachSocket::bind(&path).unwrap_err();
+    assert!(matches!(error, AttachError::InUse { .. }), "{error}");
     drop(successor);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_socket_that_does_not_listen_yet_is_not_taken_for_a_stale_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    // As far as another program's set-up may be: it has the path and is bound.
+    let _lock = Lock::take(lock_of(&path)).unwrap().unwrap();
+    let bound = socket().unwrap();
+    rustix::net::bind(&bound, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    let error = AttachSocket::bind(&path).unwrap_err();
+    assert!(matches!(error, AttachError::InUse { .. }), "{error}");
+    rustix::net::listen(&bound, 1).unwrap();
+    UnixStream::connect(&path).unwrap();
+}
+
+#[test]
+fn a_lock_on_the_directory_keeps_nobody_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = std::fs::File::open(directory.path()).unwrap();
+    file.lock().unwrap();
+    AttachSocket::bind(&directory.path().join("s")).unwrap();
+}
+
+#[test]
+fn what_a_program_that_died_left_behind_is_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    drop(UnixListener::bind(&path).unwrap());
+    std::fs::write(lock_of(&path), "").unwrap();
+    let socket = AttachSocket::bind(&path).unwrap();
+    UnixStream::connect(&path).unwrap();
+    drop(socket);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_lock_that_cannot_be_a_file_is_an_error_and_not_a_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    std::fs::create_dir(lock_of(&path)).unwrap();
+    let error = AttachSocket::bind(&path).unwrap_err();
+    assert!(error.to_string().contains("lock"), "{error}");
     assert!(!path.exists());
 }
 

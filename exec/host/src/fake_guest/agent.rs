@@ -39,14 +39,14 @@ pub(crate) struct Command {
 
 /// The agent: the guest's end of the connection and its commands.
 #[derive(Default)]
-pub(super) struct Agent {
-    pub(super) conn: Conn,
-    pub(super) commands: BTreeMap<ExecId, Command>,
+pub(crate) struct Agent {
+    pub(crate) conn: Conn,
+    pub(crate) commands: BTreeMap<ExecId, Command>,
 }
 
 impl Agent {
     /// Takes bytes from the host and does what they ask.
-    pub(super) fn handle(&mut self, bytes: &[u8]) {
+    pub(crate) fn handle(&mut self, bytes: &[u8]) {
         self.conn
             .handle_bytes(bytes)
             .expect("the host keeps the protocol");
@@ -226,7 +226,7 @@ impl Agent {
     }
 
     /// One chain for the host: as many whole frames as fit.
-    pub(super) fn next_chain(&mut self) -> Vec<u8> {
+    pub(crate) fn next_chain(&mut self) -> Vec<u8> {
         let mut buf = vec![0; FRAME_MAX];
         let mut used = 0;
         self.work();

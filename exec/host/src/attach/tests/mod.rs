@@ -1,8 +1,12 @@
 //! Both ends of the attach socket, joined by a real one, with a scripted guest behind.
 
+mod by_hand;
 mod clients;
 mod credit;
 mod endings;
+mod handshake;
+mod inspect;
+mod last_words;
 mod villain;
 mod villains;
 
@@ -34,9 +38,12 @@ impl Attached {
     }
 
     fn with_limits(limits: Limits) -> Self {
+        Self::around(FakeVm::with_limits(limits))
+    }
+
+    fn around(vm: Arc<FakeVm>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vm.sock");
-        let vm = FakeVm::with_limits(limits);
         let socket = AttachSocket::bind(&path).unwrap();
         Self {
             server: Some(socket.serve(Arc::clone(&vm.hub)).unwrap()),

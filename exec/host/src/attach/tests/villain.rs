@@ -9,6 +9,7 @@ use forebay_exec_proto::host::{Config, Conn, Start, Stdin, Verdict};
 use forebay_exec_proto::{ByteVec, ExecId, HEADER_LEN, Header, Limits, Request};
 
 use super::CEILING;
+use crate::attach::last_words;
 use crate::attach::preamble::{self, Preamble};
 
 pub(super) struct Villain {
@@ -84,17 +85,15 @@ impl Villain {
         let _ = self.stream.write_all(&frame(kind, exec, payload));
     }
 
-    /// Reads and drops whatever comes until the server closes.
-    pub(super) fn is_cut_off(&mut self) {
-        let mut buf = [0; 4096];
-        loop {
-            match self.stream.read(&mut buf) {
-                Ok(0) => return,
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
-                Err(error) => panic!("hang: the villain was not cut off: {error}"),
-            }
+    /// Reads whole frames until the server closes; gives what it was told last, if it was.
+    pub(super) fn is_cut_off(&mut self) -> Option<String> {
+        let mut bytes = Vec::new();
+        match self.stream.read_to_end(&mut bytes) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("hang: the villain was not cut off: {error}"),
         }
+        said_last(&bytes)
     }
 
     fn say(&mut self) {
@@ -120,6 +119,19 @@ impl Villain {
             self.say();
         }
     }
+}
+
+/// The server's last words in a stream of whole frames.
+pub(super) fn said_last(mut frames: &[u8]) -> Option<String> {
+    while let Some((head, rest)) = frames.split_first_chunk::<HEADER_LEN>() {
+        let (payload, rest) = rest.split_at_checked(Header::decode(head).len as usize)?;
+        if last_words::announced(head).is_some() {
+            assert!(rest.is_empty(), "something comes behind the last words");
+            return Some(String::from_utf8(payload.to_vec()).unwrap());
+        }
+        frames = rest;
+    }
+    None
 }
 
 /// A frame of any kind.

@@ -1,0 +1,241 @@
+//! Clients served turn by turn: what a client costs, exactly.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_exec_proto::frame::ToGuest;
+use forebay_exec_proto::host::{Config, Conn, Start, Stdin, Verdict};
+use forebay_exec_proto::{ByteVec, ExecId, HEADER_LEN, Header, REQUEST_MAX, Request};
+
+use super::villain::frame;
+use crate::Limits;
+use crate::attach::by_hand::ClientsByHand;
+use crate::attach::preamble;
+use crate::fake_guest::FakeVm;
+
+/// A VM and its server, of which nothing moves by itself.
+pub(super) struct Still {
+    pub(super) vm: Arc<FakeVm>,
+    pub(super) server: ClientsByHand,
+}
+
+impl Still {
+    pub(super) fn new() -> Self {
+        let vm = FakeVm::with_limits(Limits::default());
+        let server = ClientsByHand::new(Arc::clone(&vm.hub)).unwrap();
+        Self { vm, server }
+    }
+
+    /// Until neither guest nor server has anything to do.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            if !(self.server.turn().unwrap() | self.vm.round()) {
+                return;
+            }
+        }
+        panic!("it never comes to rest");
+    }
+}
+
+/// A client without a thread.
+pub(super) struct Slow {
+    pub(super) stream: UnixStream,
+    conn: Conn,
+    /// Bytes that the socket did not take.
+    unsent: Vec<u8>,
+    received: Vec<u8>,
+}
+
+impl Slow {
+    /// Past the handshake.
+    pub(super) fn attach(still: &mut Still) -> Self {
+        let mut stream = still.server.attach().unwrap();
+        still.settle();
+        stream.read_exact(&mut [0; preamble::LEN]).unwrap();
+        let mut conn = Conn::facing_relay(Config::default());
+        conn.handle_opened();
+        let mut slow = Self {
+            stream,
+            conn,
+            unsent: Vec::new(),
+            received: Vec::new(),
+        };
+        slow.settle(still);
+        assert!(slow.conn.is_ready());
+        slow
+    }
+
+    fn start(&mut self, words: &[&[u8]]) -> ExecId {
+        let argv = words.iter().map(|word| ByteVec::from(word.to_vec()));
+        let request = Request {
+            argv: argv.collect(),
+            ..Request::default()
+        };
+        let start = Start::new(request, Stdin::Null).unwrap();
+        self.conn.start(start).unwrap()
+    }
+
+    /// Sends as far as the socket takes it, and receives what there is.
+    fn pump(&mut self) -> bool {
+        let mut moved = false;
+        loop {
+            if self.unsent.is_empty() {
+                let Some(frame) = self.conn.poll_transmit() else {
+                    break;
+                };
+                self.unsent.extend_from_slice(&frame.head);
+                self.unsent.extend_from_slice(&frame.body);
+            }
+            match self.stream.write(&self.unsent) {
+                Ok(n) => {
+                    self.unsent.drain(..n);
+                    moved = true;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let mut buf = [0; 4096];
+        loop {
+            match self.stream.read(&mut buf) {
+                Ok(0) => panic!("the server left"),
+                Ok(n) => self.received.extend_from_slice(&buf[..n]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+            moved = true;
+        }
+        while let Some((head, rest)) = self.received.split_first_chunk::<HEADER_LEN>() {
+            let len = Header::decode(head).len as usize;
+            let Some(payload) = rest.get(..len).map(<[u8]>::to_vec) else {
+                break;
+            };
+            match self.conn.judge(head, len) {
+                Verdict::Accept(_) => self.conn.deliver(payload).unwrap(),
+                other => panic!("the server broke the protocol: {other:?}"),
+            }
+            self.received.drain(..HEADER_LEN + len);
+        }
+        moved
+    }
+
+    /// Until nothing moves any more.
+    pub(super) fn settle(&mut self, still: &mut Still) {
+        loop {
+            still.settle();
+            if !self.pump() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_that_the_guest_does_not_read_stay_with_their_client() {
+    const REQUESTS: usize = 40;
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    let mut other = Slow::attach(&mut still);
+    still.vm.hold.store(true, Ordering::Relaxed);
+    let big = vec![b'x'; REQUEST_MAX - 1000];
+    let all: Vec<_> = (0..REQUESTS)
+        .map(|_| client.start(&[b"write", b"1", b"0", b"0", &big]))
+        .collect();
+    client.settle(&mut still);
+    // One fills the bound by itself; what comes behind it is not even read.
+    assert_eq!(still.vm.hub.active(), 1);
+    // It is the client that waits, and no other one.
+    let small = other.start(&[b"echo", b"hello"]);
+    other.settle(&mut still);
+    assert_eq!(still.vm.hub.active(), 2);
+    still.vm.hold.store(false, Ordering::Relaxed);
+    client.settle(&mut still);
+    other.settle(&mut still);
+    for (client, id) in all.iter().map(|id| (&client, id)).chain([(&other, &small)]) {
+        assert!(client.conn.terminal(*id).is_some(), "{id} has not ended");
+    }
+}
+
+#[test]
+fn small_requests_are_read_ahead_of_the_guest() {
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    still.vm.hold.store(true, Ordering::Relaxed);
+    for _ in 0..128 {
+        client.start(&[b"stall"]);
+    }
+    client.settle(&mut still);
+    assert_eq!(still.vm.hub.active(), 128);
+}
+
+#[test]
+fn a_flood_of_kills_takes_the_vms_lock_once() {
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    let id = client.start(&[b"stall"]);
+    client.settle(&mut still);
+    let kill = frame(ToGuest::Kill.to_wire(), id.get(), &[]);
+    client.stream.write_all(&kill).unwrap();
+    while still.server.turn().unwrap() {}
+    let flood: Vec<u8> = kill.iter().copied().cycle().take(16 * 4000).collect();
+    client.stream.write_all(&flood).unwrap();
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let hub = Arc::clone(&still.vm.hub);
+        // Whoever takes the lock in here waits for ever.
+        hub.step(|_| while still.server.turn().unwrap() {});
+        done.send(still).unwrap();
+    });
+    let mut still = wait
+        .recv_timeout(super::CEILING)
+        .expect("deadlock: a kill that changes nothing took the lock");
+    client.settle(&mut still);
+    assert!(client.conn.terminal(id).is_some());
+    assert_eq!(still.server.attached(), 1);
+}
+
+#[test]
+fn clients_take_turns_however_much_one_sends() {
+    let mut still = Still::new();
+    let mut flooder = Slow::attach(&mut still);
+    let mut other = Slow::attach(&mut still);
+    let id = flooder.start(&[b"stall"]);
+    flooder.settle(&mut still);
+    let kills = frame(ToGuest::Kill.to_wire(), id.get(), &[]).repeat(4096);
+    let fill = |stream: &mut UnixStream| {
+        let mut filled = 0;
+        while let Ok(n) = stream.write(&kills) {
+            filled += n;
+        }
+        filled
+    };
+    let all = fill(&mut flooder.stream);
+    other.start(&[b"stall"]);
+    other.pump();
+    still.server.turn().unwrap();
+    assert_eq!(still.vm.hub.active(), 2, "the other had to wait");
+    let taken = fill(&mut flooder.stream);
+    assert!(taken < all, "the whole flood was taken in one turn");
+    drop(flooder);
+    other.settle(&mut still);
+}
+
+#[test]
+fn a_request_beyond_the_cap_is_refused_with_both_numbers() {
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    let (vm, most) = (Arc::clone(&still.vm), Limits::default().max_executions);
+    let taken: Vec<_> = (0..most)
+        .map(|_| {
+            let spawn = vm.client.exec("stall", [""; 0]);
+            vm.run(spawn.spawn()).unwrap()
+        })
+        .collect();
+    let refused = client.start(&[b"echo", &vec![b'x'; REQUEST_MAX - 1000]]);
+    client.settle(&mut still);
+    let end = format!("{:?}", client.conn.terminal(refused));
+    assert!(end.contains(&format!("{most} of at most {most}")), "{end}");
+    drop(taken);
+}

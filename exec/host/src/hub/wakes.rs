@@ -1,0 +1,63 @@
+//! What a change under the hub's lock leaves to be done outside it: whom to wake, what to say,
+//! which of the application's buffers to drop. Collected by the hub's state, carried out by
+//! `Hub::step` and `Hub::settle`.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::task::Waker;
+
+use bytes::Bytes;
+
+use crate::sync::Notify;
+
+/// Whom a step concerns.
+#[derive(Default)]
+pub(super) struct Wakes {
+    pub(super) tasks: Vec<Waker>,
+    pub(super) ready: bool,
+    pub(super) control: bool,
+    /// The version of the agent that became ready, to be logged.
+    pub(super) agent: Option<String>,
+    /// Why the connection ended, to be logged.
+    pub(super) ended: Option<String>,
+}
+
+/// What is left to do when no lock is held.
+pub(super) struct Due {
+    pub(super) wakes: Wakes,
+    /// Buffers of the application that are done with.
+    pub(super) dropped: Vec<Bytes>,
+}
+
+impl Due {
+    /// Wakes, and drops what runs the application's code when dropped. Call with no lock held.
+    pub(super) fn carry_out(self, ready: &Notify, control_room: &Notify) {
+        let Self { wakes, dropped } = self;
+        // A subscriber is the application's code as much as a waker is.
+        if let Some(reason) = wakes.ended {
+            tracing::debug!(reason, "the agent's connection ended");
+        }
+        if let Some(version) = wakes.agent {
+            tracing::debug!(agent = version, "the agent is ready");
+        }
+        if wakes.ready {
+            contained(|| ready.notify_waiters());
+        }
+        if wakes.control {
+            contained(|| control_room.notify_waiters());
+        }
+        for waker in wakes.tasks {
+            contained(|| waker.wake());
+        }
+        for buffer in dropped {
+            contained(|| drop(buffer));
+        }
+    }
+}
+
+/// Runs a waker, or the end of a buffer, which must not panic. One that does must not keep the
+/// others from running, nor end the VM on whose thread it happens to be.
+fn contained(foreign: impl FnOnce()) {
+    if panic::catch_unwind(AssertUnwindSafe(foreign)).is_err() {
+        tracing::error!("a task's waker, or the owner of a stdin buffer, panicked");
+    }
+}

@@ -1,0 +1,315 @@
+//! Clients of the attach socket whose bytes are spoilt at will, beside honest ones, against the
+//! server and the hub behind it.
+//!
+//! A client's bytes come from an honest client's end, with frames of a villain's between and
+//! single bytes changed. Whatever the others send, a client that was not spoilt is served, and
+//! hub and guest find no fault with each other.
+#![no_main]
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use arbitrary::{Result, Unstructured};
+use bytes::Bytes;
+use forebay_exec::{ClientsByHand, Hub};
+use forebay_exec_proto::guest::{self, Event};
+use forebay_exec_proto::host::{self, Config, Start, Stdin};
+use forebay_exec_proto::pair::argv;
+use forebay_exec_proto::{ExecId, HEADER_LEN, Header, Limits, Ready};
+use forebay_fuzz::{Commands, TO_GUEST, check_view, deliver, frame, limits};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    // An input that ends within a step is shorter by that one.
+    let _ = run(&mut Unstructured::new(data));
+});
+
+/// The server's first bytes on a connection.
+const PREAMBLE: usize = 64;
+
+/// Clients at once: enough to meet each other.
+const CLIENTS: usize = 4;
+
+/// Turns after which nothing can be left to do.
+const TURNS: usize = 10_000;
+
+struct World {
+    limits: Limits,
+    hub: Arc<Hub>,
+    guest: guest::Conn,
+    commands: Commands,
+    server: ClientsByHand,
+    clients: Vec<Client>,
+}
+
+struct Client {
+    stream: UnixStream,
+    conn: host::Conn,
+    handles: Vec<ExecId>,
+    /// Bytes of the server that are not a whole frame yet.
+    received: Vec<u8>,
+    preamble: bool,
+    /// Something was spoilt: it may be cut off now.
+    spoilt: bool,
+}
+
+fn run(u: &mut Unstructured<'_>) -> Result<()> {
+    let limits = limits(u)?;
+    let config = Config {
+        limits,
+        ..Config::default()
+    };
+    let hub = Hub::new(config).expect("limits that can work");
+    hub.opened();
+    let server = ClientsByHand::new(Arc::clone(&hub)).expect("descriptors");
+    let mut world = World {
+        limits,
+        hub,
+        guest: guest::Conn::new(),
+        commands: Commands::default(),
+        server,
+        clients: Vec::new(),
+    };
+    // The agent becomes ready.
+    world.guest_reads();
+    world.guest_writes(&mut Unstructured::new(&[0xff; 64]))?;
+    while !u.is_empty() {
+        world.step(u)?;
+        world.check();
+    }
+    world.end();
+    Ok(())
+}
+
+impl World {
+    fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        match u.int_in_range(0..=9u8)? {
+            0 if self.clients.len() < CLIENTS => {
+                let stream = self.server.attach().expect("descriptors");
+                self.clients.push(Client::new(stream, self.limits));
+            }
+            0 | 1 => {
+                self.server.turn().expect("no system call fails");
+            }
+            2 => self.guest_reads(),
+            3 => self.guest_writes(u)?,
+            4 => self.commands.happen(u, &mut self.guest)?,
+            5 if !self.clients.is_empty() && u.ratio(1, 4)? => {
+                let at = u.choose_index(self.clients.len())?;
+                self.clients.swap_remove(at);
+            }
+            step if !self.clients.is_empty() => {
+                let at = u.choose_index(self.clients.len())?;
+                let client = &mut self.clients[at];
+                let open = match step {
+                    5 | 6 => client.command(u).map(|()| true)?,
+                    7 => client.receive(),
+                    8 => client.send(u)?,
+                    _ => client.spoil(u)?,
+                };
+                if !open {
+                    self.clients.swap_remove(at);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The guest reads everything that there is for it.
+    fn guest_reads(&mut self) {
+        while let Some(frame) = self.hub.next_to_guest() {
+            for bytes in [&frame.head[..], &frame.body] {
+                let taken = self.guest.handle_bytes(bytes);
+                assert_eq!(taken, Ok(()), "the guest is made to suffer");
+            }
+        }
+        while let Some(event) = self.guest.poll_event() {
+            match event {
+                Event::Bootstrap(_) => self.guest.ready(Ready::default()),
+                Event::Start { id, .. } => self.commands.start(id),
+                _ => {}
+            }
+        }
+        self.hub.settle();
+    }
+
+    /// The guest fills a write.
+    fn guest_writes(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let chain = self.commands.write(u, &mut self.guest)?;
+        let fault = deliver(&mut &*self.hub, &chain);
+        assert_eq!(fault, None, "an honest guest is blamed");
+        self.hub.settle();
+        Ok(())
+    }
+
+    fn check(&self) {
+        let view = self.hub.inspect();
+        check_view(&view, &self.limits, view.executions.len());
+        assert_eq!(view.faults, 0, "an honest guest is blamed: {view:?}");
+        assert!(self.guest.executions() <= self.limits.max_executions as usize);
+    }
+
+    /// Everybody leaves: nothing may stay behind.
+    fn end(&mut self) {
+        self.clients.clear();
+        for turn in 0.. {
+            assert!(turn < TURNS, "it never comes to rest");
+            let served = self.server.turn().expect("no system call fails");
+            self.guest_reads();
+            self.commands.end(&mut self.guest);
+            // All of it: what is not asked for is not read.
+            let full = Unstructured::new(&[0xff; 4096]);
+            let left = self.hub.active();
+            let written = self.guest_writes(&mut { full });
+            if !served && left == 0 && written.is_ok() {
+                break;
+            }
+        }
+        assert_eq!(self.server.attached(), 0);
+        assert_eq!(self.hub.inspect().executions.len(), 0);
+    }
+}
+
+impl Client {
+    fn new(stream: UnixStream, limits: Limits) -> Self {
+        let mut conn = host::Conn::facing_relay(Config {
+            limits,
+            ..Config::default()
+        });
+        conn.handle_opened();
+        Self {
+            stream,
+            conn,
+            handles: Vec::new(),
+            received: Vec::new(),
+            preamble: true,
+            spoilt: false,
+        }
+    }
+
+    /// Its application does something.
+    fn command(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let step = u.int_in_range(0..=7u8)?;
+        if step <= 1 {
+            let stdin = if u.arbitrary()? {
+                Stdin::Pipe
+            } else {
+                Stdin::Null
+            };
+            let word = "w".repeat(u.int_in_range(0..=20_000)?);
+            let start = Start::new(argv(&["cmd", &word]), stdin).expect("small enough");
+            if self.handles.len() < 16
+                && let Ok(id) = self.conn.start(start)
+            {
+                self.handles.push(id);
+            }
+            return Ok(());
+        }
+        if self.handles.is_empty() {
+            return Ok(());
+        }
+        let at = u.choose_index(self.handles.len())?;
+        let id = self.handles[at];
+        match step {
+            2 => {
+                let data = vec![7; u.int_in_range(1..=1000)?];
+                let _ = self.conn.write_stdin(id, Bytes::from(data));
+            }
+            3 => {
+                let _ = self.conn.close_stdin(id);
+            }
+            4 => {
+                let _ = self.conn.kill(id);
+            }
+            5 if self.conn.pid(id).is_some() => {
+                let _ = self.conn.signal(id, u.int_in_range(1..=64)?);
+            }
+            5 | 6 => while self.conn.next_event(id).is_some() {},
+            _ => {
+                self.conn.forget(id);
+                self.handles.swap_remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends some frames, perhaps with a byte changed; whether the connection is still open.
+    fn send(&mut self, u: &mut Unstructured<'_>) -> Result<bool> {
+        let mut bytes = Vec::new();
+        for _ in 0..u.int_in_range(1..=4u8)? {
+            if let Some(frame) = self.conn.poll_transmit() {
+                bytes.extend(frame.head);
+                bytes.extend(frame.body);
+            }
+        }
+        if u.ratio(1, 8)? && !bytes.is_empty() {
+            let at = u.choose_index(bytes.len())?;
+            let by: u8 = u.arbitrary()?;
+            bytes[at] ^= by;
+            self.spoilt |= by != 0;
+        }
+        Ok(self.write(&bytes))
+    }
+
+    /// Sends what no honest client would.
+    fn spoil(&mut self, u: &mut Unstructured<'_>) -> Result<bool> {
+        self.spoilt = true;
+        let mut bytes = frame(u, &TO_GUEST)?;
+        if u.ratio(1, 8)? {
+            bytes.truncate(u.int_in_range(0..=bytes.len())?);
+        }
+        Ok(self.write(&bytes))
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(n) => bytes = &bytes[n..],
+                // Its stream is out of step from here on.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.spoilt = true;
+                    return true;
+                }
+                Err(error) => {
+                    assert!(self.spoilt, "an honest client is cut off: {error}");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Reads what there is; whether the connection is still open.
+    fn receive(&mut self) -> bool {
+        let mut buf = [0; 16 * 1024];
+        let open = loop {
+            match self.stream.read(&mut buf) {
+                Ok(0) => break false,
+                Ok(n) => self.received.extend_from_slice(&buf[..n]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break true,
+                Err(_) => break false,
+            }
+        };
+        assert!(open || self.spoilt, "an honest client is cut off");
+        if self.preamble && self.received.len() >= PREAMBLE {
+            self.preamble = false;
+            self.received.drain(..PREAMBLE);
+        }
+        while !self.preamble
+            && let Some((head, rest)) = self.received.split_first_chunk::<HEADER_LEN>()
+            && let Some(payload) = rest.get(..Header::decode(head).len as usize)
+        {
+            let whole = HEADER_LEN + payload.len();
+            let fault = deliver(&mut self.conn, &self.received[..whole]);
+            assert!(
+                self.spoilt || fault.is_none(),
+                "the server is at fault: {fault:?}"
+            );
+            self.received.drain(..whole);
+        }
+        while self.conn.poll_notice().is_some() {}
+        drop(self.conn.take_dropped());
+        open
+    }
+}
