@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`run`] | `forebay run`: boot, run, end |
 //! | [`exec`] | `forebay exec`: attach, run |
+//! | [`top`] | `forebay top`: who is slow |
 //! | [`command`] | what both do: one command's streams, signals, exit code |
 //! | [`relay`] | this process's standard streams to and from the command's |
 //! | [`status`] | exit codes |
@@ -21,6 +22,7 @@ mod exec;
 mod relay;
 mod run;
 mod status;
+mod top;
 
 use std::process::ExitCode;
 
@@ -49,6 +51,8 @@ enum Command {
     Run(run::Options),
     /// Runs one command in the microVM of another program and ends as the command did.
     Exec(exec::Options),
+    /// Shows who is slow in the microVM of another program, live.
+    Top(top::Options),
     /// Says whether this host can run microVMs and, if not, what to do.
     Doctor(doctor::Options),
 }
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
     match trace().and_then(|()| match arguments.command {
         Command::Run(options) => run::run(&options),
         Command::Exec(options) => exec::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Doctor(options) => doctor::run(&options),
     }) {
         Ok(code) => code,

@@ -42,6 +42,7 @@ pub const BOOT_DEADLINE_MAX: Duration = Duration::from_secs(3600);
 /// | [`hostname`](Self::hostname) | what the image has |
 /// | [`env`](Self::env), [`current_dir`](Self::current_dir) | what the agent has |
 /// | [`exec_limits`](Self::exec_limits) | see [`Limits`] |
+/// | [`allow_legacy_guest`](Self::allow_legacy_guest) | no |
 /// | [`attach_socket`](Self::attach_socket) | none |
 /// | [`console_capacity`](Self::console_capacity) | 64 KiB |
 #[must_use = "a builder does nothing until it is started"]
@@ -165,6 +166,21 @@ impl VmBuilder {
         self
     }
 
+    /// Takes a guest whose agent is too old to keep any limits: one that names none when it becomes
+    /// ready. Without this the start fails, since leaving the limits out must not be a way around
+    /// them. Such a VM is warned of once, in the log, and claims no bound:
+    ///
+    /// * stdin goes to the guest as fast as the channel takes it, and lies there unbounded;
+    /// * a slow reader does not slow its command. The host's own memory stays bounded: an execution
+    ///   of which more than `output_limit` is unread fails, with stage `protocol`, and is killed;
+    /// * data goes in chunks of 4 KiB at most;
+    /// * a command that [requires bounds](crate::Exec::require_bounds) is refused, and so is every
+    ///   one of an attached client, which was promised them.
+    pub fn allow_legacy_guest(mut self, allow: bool) -> Self {
+        self.exec.allow_legacy_guest = allow;
+        self
+    }
+
     /// A Unix socket by which other processes of the same user run commands in this VM, with
     /// [`Client::connect`](crate::Client::connect): at most 107 bytes long, in a directory that
     /// only the user can write to. It is made before the guest boots, with mode 0600, and whoever
@@ -224,6 +240,12 @@ impl VmBuilder {
     pub(crate) fn hub(&self) -> Result<Arc<Hub>, UsageError> {
         self.check()?;
         Hub::new(self.exec.config()?).map_err(refused_config)
+    }
+
+    /// What the VM is called in messages.
+    pub(crate) fn name(&self) -> String {
+        let name = self.exec.hostname.as_deref();
+        name.unwrap_or("without a hostname").to_owned()
     }
 
     /// The socket for other processes, made and listening, with everything else checked.

@@ -18,6 +18,7 @@ pub(crate) struct ExecSpec {
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) current_dir: Option<PathBuf>,
     pub(crate) limits: Limits,
+    pub(crate) allow_legacy_guest: bool,
 }
 
 impl ExecSpec {
@@ -31,6 +32,8 @@ impl ExecSpec {
             hostname: self.hostname.clone(),
             env: self.environment()?,
             cwd: self.directory()?,
+            allow_legacy_guest: self.allow_legacy_guest,
+            ..Config::default()
         })
     }
 

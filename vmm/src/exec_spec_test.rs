@@ -72,3 +72,13 @@ fn an_environment_that_does_not_fit_is_refused_with_its_size() {
     assert_eq!((error.field, error.value.as_str()), ("env", "40000 bytes"));
     assert!(error.bound.contains("32752"), "{error}");
 }
+
+#[test]
+fn legacy_guests_are_refused_unless_they_are_allowed() {
+    assert!(!ExecSpec::default().config().unwrap().allow_legacy_guest);
+    let spec = ExecSpec {
+        allow_legacy_guest: true,
+        ..ExecSpec::default()
+    };
+    assert!(spec.config().unwrap().allow_legacy_guest);
+}

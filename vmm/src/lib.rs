@@ -77,7 +77,7 @@ pub use builder::{
 };
 pub use console_log::{ConsoleLog, Tap};
 pub use error::{BootFailure, BootPhase, HostError, KernelProblem, StartError, UsageError};
-pub use inspect::{ExecutionView, ExecutionsView, VmView};
+pub use inspect::{ExecutionView, ExecutionsView, StallsView, VmView};
 pub use kvm::KvmError;
 pub use machine::{Machine, MachineView};
 pub use probe::probe;
@@ -88,9 +88,9 @@ pub use vm::Vm;
 
 #[doc(no_inline)]
 pub use forebay_exec::{
-    AttachError, Client, ConnectError, ControlError, Exec, ExecControl, ExecError, ExecEvent,
-    ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts, ExecReader, ExecSink, Exit, ExitStatus,
-    Failure, FailureKind, Limits, Ready, Signal, Stdin, StdinError, Stream, WriteError,
+    AttachError, AttachInspector, Client, ConnectError, ControlError, Exec, ExecControl, ExecError,
+    ExecEvent, ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts, ExecReader, ExecSink, Exit,
+    ExitStatus, Failure, FailureKind, Limits, Ready, Signal, Stdin, StdinError, Stream, WriteError,
 };
 #[doc(no_inline)]
 pub use forebay_images::Image;

@@ -210,6 +210,11 @@ impl Machine {
         self.lifecycle.stop(StopReason::Requested);
     }
 
+    /// Knows why the machine's end has begun, also when the machine is gone.
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.lifecycle
+    }
+
     /// As [`stop`](Self::stop), for another reason. Has no effect once an end has begun.
     pub(crate) fn stop_for(&self, reason: StopReason) {
         self.lifecycle.stop(reason);

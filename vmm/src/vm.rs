@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay_exec::{AttachServer, Client, Exec, Hub, Link, Ready};
+use forebay_exec::{AttachServer, AttachSocket, Client, Exec, Hub, Link, Ready};
 use tokio::sync::oneshot;
 
 use crate::boot_report::{BootReport, GuestTimes};
@@ -20,7 +20,7 @@ use crate::guest_text;
 use crate::hub_side::HubSide;
 use crate::inspect::VmView;
 use crate::machine::Machine;
-use crate::stop::StopReason;
+use crate::stop::{Lifecycle, StopReason};
 use crate::threads;
 
 /// Beyond the grace given to its processes, what a guest gets to switch itself off: the agent waits
@@ -42,7 +42,7 @@ const BUTTON_GRACE: Duration = Duration::from_secs(5);
 pub struct Vm {
     // In the order of dropping: the machine's end must reach the hub's waiters and clients.
     machine: Machine,
-    attach: Option<AttachServer>,
+    attach: Option<Attach>,
     hub: Arc<Hub>,
     client: Client,
     /// The hub holds it weakly.
@@ -59,6 +59,7 @@ impl Vm {
     /// Starts what `builder` describes and waits until the agent in the guest is ready.
     pub(crate) async fn start(builder: VmBuilder) -> Result<Self, StartError> {
         let hub = builder.hub()?;
+        let name = builder.name();
         let socket = builder.bind()?;
         let side = Arc::new(HubSide::new(Arc::clone(&hub)));
         let machine = assemble(builder, side).await?;
@@ -73,11 +74,19 @@ impl Vm {
                 return Err(StartError::Boot(Box::new(failure)));
             }
         };
+        if agent.exec_limits.is_none() {
+            tracing::warn!(
+                vm = name,
+                agent = agent.version,
+                "the guest's agent is too old to keep any limits: neither stdin in the guest nor a \
+                 command that is read slowly is bounded; rebuild the guest image"
+            );
+        }
         machine.mark_ready(GuestTimes {
             pid1: agent.pid1_us.map(Duration::from_micros),
             ready: agent.ready_us.map(Duration::from_micros),
         });
-        let attach = socket.map(|socket| socket.serve(Arc::clone(&hub)));
+        let attach = socket.map(|socket| Attach::serve(socket, &hub, &machine));
         Ok(Self {
             attach: attach.transpose()?,
             machine,
@@ -122,7 +131,11 @@ impl Vm {
     /// Where other processes attach, as it was given to the builder.
     #[must_use]
     pub fn attach_socket(&self) -> Option<&Path> {
-        self.attach.as_ref().map(AttachServer::path)
+        self.attach
+            .as_ref()?
+            .server
+            .as_ref()
+            .map(AttachServer::path)
     }
 
     /// What the agent said of itself when it became ready.
@@ -210,6 +223,30 @@ impl Vm {
         VmView {
             machine: self.machine.inspect(),
             executions: self.hub.inspect().into(),
+        }
+    }
+}
+
+/// The attach server. Dropped behind the machine it tells clients how the VM ended, also when the
+/// hub has not heard of it yet.
+struct Attach {
+    server: Option<AttachServer>,
+    lifecycle: Arc<Lifecycle>,
+}
+
+impl Attach {
+    fn serve(socket: AttachSocket, hub: &Arc<Hub>, machine: &Machine) -> Result<Self, StartError> {
+        Ok(Self {
+            server: Some(socket.serve(Arc::clone(hub))?),
+            lifecycle: Arc::clone(machine.lifecycle()),
+        })
+    }
+}
+
+impl Drop for Attach {
+    fn drop(&mut self) {
+        if let (Some(server), Some(reason)) = (self.server.take(), self.lifecycle.reason()) {
+            server.close(reason.to_string());
         }
     }
 }

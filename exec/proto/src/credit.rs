@@ -34,6 +34,17 @@ impl Sender {
         }
     }
 
+    /// As [`new`](Self::new), towards a peer that bounds nothing and so never says when it has
+    /// room: all of `u64` is available.
+    #[must_use]
+    pub fn unbounded() -> Self {
+        Self {
+            limit: u64::MAX,
+            sent: 0,
+            acked: 0,
+        }
+    }
+
     /// Units that may be sent now.
     #[must_use]
     pub fn available(&self) -> u64 {
@@ -120,6 +131,16 @@ impl Receiver {
         Self::eager(u64::from(limit))
     }
 
+    /// As [`new`](Self::new), for a sender that keeps no allowance and understands no
+    /// announcement: none is ever due. The receiver's own bound holds all the same.
+    #[must_use]
+    pub fn telling_nothing(limit: u32) -> Self {
+        Self {
+            quiet: u64::MAX,
+            ..Self::eager(u64::from(limit))
+        }
+    }
+
     const fn eager(limit: u64) -> Self {
         Self {
             limit,
@@ -134,6 +155,29 @@ impl Receiver {
     #[must_use]
     pub fn outstanding(&self) -> u64 {
         self.received.saturating_sub(self.released)
+    }
+
+    /// Units that may still arrive before something is released.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        self.limit.saturating_sub(self.outstanding())
+    }
+
+    /// Units that may still arrive as far as the sender has been told. One that is
+    /// [told nothing](Self::telling_nothing) does not wait to be.
+    #[must_use]
+    pub fn promised(&self) -> u64 {
+        if self.quiet == u64::MAX {
+            return self.available();
+        }
+        self.limit
+            .saturating_sub(self.received.saturating_sub(self.said))
+    }
+
+    /// The total that the sender was told last.
+    #[must_use]
+    pub fn said(&self) -> u64 {
+        self.said
     }
 
     /// Units received in all.

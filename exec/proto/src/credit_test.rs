@@ -108,3 +108,35 @@ fn a_sender_that_is_stuck_hears_of_every_release_at_once() {
         }
     }
 }
+
+#[test]
+fn a_receiver_knows_what_it_can_take_and_what_it_has_promised() {
+    let mut window = Receiver::new(100, 1);
+    window.charge(80).unwrap();
+    assert_eq!((window.available(), window.promised()), (20, 20));
+    window.release(50).unwrap();
+    assert_eq!((window.available(), window.promised()), (70, 20));
+    assert_eq!(window.say(), 50);
+    assert_eq!((window.said(), window.promised()), (50, 70));
+}
+
+#[test]
+fn a_sender_that_is_told_nothing_is_bounded_all_the_same_and_waits_for_nothing() {
+    let mut window = Receiver::telling_nothing(100);
+    for _ in 0..10 {
+        window.charge(100).unwrap();
+        assert_eq!(window.charge(1), Err(CreditError));
+        window.release(100).unwrap();
+        assert!(!window.due());
+        assert_eq!((window.available(), window.promised()), (100, 100));
+    }
+}
+
+#[test]
+fn a_sender_without_bounds_never_waits() {
+    let mut credit = Sender::unbounded();
+    for _ in 0..10 {
+        credit.charge(u64::from(u32::MAX)).unwrap();
+        assert!(credit.available() > u64::from(u32::MAX));
+    }
+}

@@ -27,7 +27,7 @@ pub const CHUNK_CHARGE: u32 = 256;
 /// Flag: last part of a request.
 pub(crate) const LAST: u8 = 0x01;
 /// Flag: a receiver that does not know the kind may skip the frame.
-pub(crate) const OPTIONAL: u8 = 0x80;
+pub const OPTIONAL: u8 = 0x80;
 
 /// One of a command's two output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -156,6 +156,9 @@ kinds! {
         Ping = 0x02,
         /// Ends the guest; payload is a reboot flag (`u8`) and a grace in ms (`u32`).
         PowerOff = 0x03,
+        /// Asks a relay for a page of a look at its VM ([`crate::host::Inspection`]); payload is
+        /// the id (`u64`) above which it begins. An agent does not know it: always optional.
+        Inspect = 0x04,
         /// A part of an encoded [`crate::Request`]; flag bit 0 marks the last.
         Request = 0x10,
         /// Stdin bytes.
@@ -178,6 +181,8 @@ kinds! {
         Ready = 0x81,
         /// Answer to a ping; payload is its `u64`.
         Pong = 0x82,
+        /// A relay's answer to `Inspect` ([`crate::host::Inspection`]).
+        Inspection = 0x83,
         /// The program runs; payload is its pid in the guest (`u32`).
         Started = 0x90,
         /// Bytes of the command's stdout.

@@ -81,9 +81,13 @@ pub const CONTROL_QUEUE: usize = 16;
 /// Largest encoded control, and largest text in an event, in bytes.
 pub const TEXT_MAX: usize = 4096;
 
-/// Largest exec request, encoded, in bytes; it travels in parts of at most
-/// [`REQUEST_PART`].
+/// Largest exec request, encoded, in bytes, with [`WORD_CHARGE`] for each of its words; it travels
+/// in parts of at most [`REQUEST_PART`].
 pub const REQUEST_MAX: usize = 1 << 20;
+
+/// What an argument or a variable of a request costs beside its bytes: it pays for what the
+/// receiver keeps of each, so that many tiny words hold no more memory than a few long ones.
+pub const WORD_CHARGE: usize = 16;
 
 /// Largest part of an exec request in one frame, in bytes.
 pub const REQUEST_PART: usize = 16 * 1024;

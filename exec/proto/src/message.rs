@@ -1,7 +1,7 @@
 //! Bodies of the frames that carry more than a number: CBOR maps with integer keys.
 //!
 //! An unknown key is skipped and a missing optional one is `None`, so that a newer peer can add
-//! fields. Byte strings are bytes: argv, environment and paths of a Linux program need not be
+//! fields. Not so in a [`Request`]: what it asks for is done whole or refused. Byte strings are bytes: argv, environment and paths of a Linux program need not be
 //! UTF-8.
 
 use alloc::string::String;
@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 pub use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
-use crate::TEXT_MAX;
 use crate::limits::Limits;
+use crate::{REQUEST_MAX, TEXT_MAX, WORD_CHARGE};
 
 /// One environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -87,15 +87,33 @@ pub enum StdinMode {
     Pipe,
 }
 
+/// Decodes as many words as a request can pay for.
+fn words<'b, C, T: Decode<'b, C>>(
+    decoder: &mut minicbor::Decoder<'b>,
+    ctx: &mut C,
+) -> Result<Vec<T>, minicbor::decode::Error> {
+    const MOST: usize = REQUEST_MAX / WORD_CHARGE;
+    let mut words = Vec::new();
+    for word in decoder.array_iter_with(ctx)? {
+        if words.len() == MOST {
+            return Err(minicbor::decode::Error::message("too many words"));
+        }
+        words.push(word?);
+    }
+    Ok(words)
+}
+
 /// Asks the guest to run a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 #[cbor(map)]
 pub struct Request {
     /// Program and arguments; the first is looked up in the request's own `PATH`. Never empty.
     #[n(0)]
+    #[cbor(decode_with = "words")]
     pub argv: Vec<ByteVec>,
     /// Variables on top of the VM's; a later key wins.
     #[n(1)]
+    #[cbor(decode_with = "words")]
     pub env: Vec<EnvVar>,
     /// Working directory; the VM's default if `None`.
     #[n(2)]
@@ -234,8 +252,13 @@ fn decode_kind<Ctx>(
 
 /// Cuts a text to what an event may carry, at a character boundary.
 pub(crate) fn cut(text: &mut String) {
-    if text.len() > TEXT_MAX {
-        let mut end = TEXT_MAX;
+    cut_to(text, TEXT_MAX);
+}
+
+/// Cuts a text to at most `max` bytes, at a character boundary.
+pub(crate) fn cut_to(text: &mut String, max: usize) {
+    if text.len() > max {
+        let mut end = max;
         while !text.is_char_boundary(end) {
             end = end.saturating_sub(1);
         }

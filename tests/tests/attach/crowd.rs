@@ -54,6 +54,16 @@ async fn every_slot_in_use_over_four_clients_and_nothing_is_crossed() {
         "{text}"
     );
 
+    // Room is there when one was read, and not before.
+    let (k, first) = running.swap_remove(0);
+    let out = first.collect().within(LONG).await.unwrap();
+    let (stdout, stderr) = expected(k);
+    assert!(out.stdout() == stdout.as_bytes(), "stdout of {k}");
+    assert!(out.stderr() == stderr.as_bytes(), "stderr of {k}");
+    // By the same client: another may ask before the news of the reading is there.
+    let fits = clients[0].shell(script(most)).spawn().within(LONG).await;
+    running.push((most, fits.unwrap()));
+
     let readers = running.into_iter().map(|(k, handle)| {
         tokio::spawn(async move {
             if k % 6 == 0 {

@@ -6,14 +6,15 @@
 mod crowd;
 mod departure;
 mod other_process;
+mod top;
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::{Child, Command, Output};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use forebay::{Client, Vm};
-use forebay_tests::{CEILING, TestVm, Within as _, builder, command, scaled};
+use forebay_tests::{CEILING, Running, TestVm, Within as _, builder, command};
 use tempfile::TempDir;
 
 /// For much data, or many commands, on hardware.
@@ -84,16 +85,10 @@ impl Attached {
     }
 }
 
-/// A child's end, with what it wrote, read by a thread of its own.
+/// A child's end, with what it wrote; meanwhile the runtime goes on.
 async fn end(child: Child) -> Output {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        // Refused only when the test has given up.
-        let _ = sender.send(child.wait_with_output());
-    });
-    let wait = tokio::task::spawn_blocking(move || receiver.recv_timeout(scaled(LONG)));
-    match wait.await.expect("it does not panic") {
-        Ok(output) => output.expect("its streams can be read"),
-        Err(_) => panic!("hang: `forebay exec` has not ended"),
-    }
+    let child = Running::from(child);
+    let end = tokio::task::spawn_blocking(move || child.end(LONG));
+    end.await
+        .unwrap_or_else(|hang| resume_unwind(hang.into_panic()))
 }

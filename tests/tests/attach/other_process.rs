@@ -90,6 +90,21 @@ async fn a_vm_that_ends_ends_the_other_process_with_the_reason() {
     attached.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vm_that_is_dropped_says_so_to_the_other_process() {
+    let _turn = turn().await;
+    let attached = Attached::boot().await;
+    let sleeper = attached.exec(&["sleep", "1000"]).spawn().unwrap();
+    attached.active(1).await;
+    let Attached { vm, directory } = attached;
+    drop(vm);
+    let out = end(sleeper).await;
+    assert_eq!(out.status.code(), Some(125));
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(text.contains("the VM was dropped"), "{text}");
+    drop(directory);
+}
+
 impl Attached {
     async fn exec_in_library(&self, line: &str) -> String {
         let out = self.shell(line).within(CEILING).await.unwrap();

@@ -4,13 +4,17 @@
 //! gathered first; the decoder holds at most one of them, and allocates by what arrived, never
 //! by an announced length.
 
+use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::execution::Exec;
 use super::{Conn, Event, Reply, State};
 use crate::frame::{FRAME_MAX, HEADER_LEN, Header, LAST, OPTIONAL, ToGuest};
 use crate::id::ExecId;
-use crate::message::{Bootstrap, Request, decode, decode_u32, decode_u64};
+use crate::message::{
+    Bootstrap, Failure, FailureKind, Request, decode, decode_u32, decode_u64, encode,
+};
 use crate::{GENERATION, PeerFault, REQUEST_MAX, REQUEST_PART};
 
 #[derive(Debug)]
@@ -75,9 +79,9 @@ impl Conn {
             body.left = body.left.saturating_sub(piece.len());
             match &mut body.sink {
                 Sink::Stdin(id) => {
+                    let most = self.limits.input_limit as usize;
                     if let Some(exec) = self.execs.get_mut(id) {
-                        // Exactly: doubling would hold up to twice the allowance.
-                        exec.stdin.reserve_exact(piece.len());
+                        make_room(&mut exec.stdin, piece.len(), most);
                         exec.stdin.extend(piece);
                     }
                 }
@@ -114,7 +118,8 @@ impl Conn {
         if header.reserved != 0 {
             return Err(PeerFault("reserved header bytes are not zero"));
         }
-        let Some(kind) = ToGuest::from_wire(header.kind) else {
+        let known = ToGuest::from_wire(header.kind).filter(|kind| self.takes(*kind));
+        let Some(kind) = known else {
             if header.flags & OPTIONAL == 0 {
                 return Err(PeerFault("frame kind is not known"));
             }
@@ -132,7 +137,7 @@ impl Conn {
             _ if self.state != State::Ready => {
                 return Err(PeerFault("a frame before the agent was ready"));
             }
-            ToGuest::Ping => Sink::Gather(kind, Vec::new()),
+            ToGuest::Ping | ToGuest::Inspect => Sink::Gather(kind, Vec::new()),
             ToGuest::Request => self.open_request(header, left)?,
             _ => self.open_execution(kind, header, left)?,
         };
@@ -244,6 +249,10 @@ impl Conn {
                 let seq = decode_u64(payload).ok_or(PeerFault("a ping without its number"))?;
                 self.reply(Reply::Pong(seq))?;
             }
+            ToGuest::Inspect => {
+                let after = decode_u64(payload).ok_or(PeerFault("a look without its start"))?;
+                self.ask_inspection(after)?;
+            }
             ToGuest::PowerOff => {
                 let [reboot, a, b, c, d] = *payload else {
                     return Err(PeerFault("a power-off of another length"));
@@ -278,7 +287,13 @@ impl Conn {
             exec.stdin_eof = true;
         }
         self.execs.insert(id, exec);
-        self.events.push_back(Event::Start { id, request });
+        // What a newer host asks for and this end would leave out may be what makes the command
+        // safe to run. It shows as bytes that do not come back.
+        if encode(&request) == whole {
+            self.events.push_back(Event::Start { id, request });
+        } else {
+            self.failed(id, not_understood());
+        }
         Ok(())
     }
 
@@ -313,8 +328,30 @@ impl Conn {
     }
 }
 
+/// Grows a stdin ring for `more` bytes: by doubling, so that bytes that come one by one are not
+/// moved each time, and to no more than `most`, the allowance that bounds what it ever holds.
+fn make_room(ring: &mut VecDeque<u8>, more: usize, most: usize) {
+    let needed = ring.len().saturating_add(more);
+    if needed > ring.capacity() {
+        let doubled = ring.capacity().saturating_mul(2).min(most);
+        ring.reserve_exact(needed.max(doubled).saturating_sub(ring.len()));
+    }
+}
+
 /// What an acknowledgement that cannot be is refused with.
 pub(super) const WRONG_ACK: PeerFault = PeerFault("an ack goes back, or beyond what was sent");
+
+fn not_understood() -> Failure {
+    Failure {
+        kind: FailureKind::Other,
+        errno: None,
+        stage: String::from("request"),
+        message: String::from(
+            "the request has a field that this end is too old to know; rebuild the guest image, \
+             or update the program that has the VM",
+        ),
+    }
+}
 
 fn acked_total(payload: &[u8]) -> Result<u64, PeerFault> {
     decode_u64(payload).ok_or(PeerFault("an ack without its total"))

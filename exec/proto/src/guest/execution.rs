@@ -22,6 +22,12 @@ pub(super) struct Output {
     pub(super) ended: bool,
 }
 
+impl Output {
+    pub(super) fn can_be_read(&self) -> bool {
+        self.readable && !self.ended
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Exec {
     pub(super) stdin: VecDeque<u8>,
@@ -81,14 +87,13 @@ impl Exec {
         if !self.started || self.window.available() <= u64::from(CHUNK_CHARGE) {
             return None;
         }
-        let can = |output: &Output| output.readable && !output.ended;
         let (first, second) = match self.turn {
             Stream::Stdout => (Stream::Stdout, Stream::Stderr),
             Stream::Stderr => (Stream::Stderr, Stream::Stdout),
         };
         [first, second].into_iter().find(|stream| match stream {
-            Stream::Stdout => can(&self.stdout),
-            Stream::Stderr => can(&self.stderr),
+            Stream::Stdout => self.stdout.can_be_read(),
+            Stream::Stderr => self.stderr.can_be_read(),
         })
     }
 

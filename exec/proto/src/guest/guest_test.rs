@@ -237,7 +237,14 @@ fn a_bootstrap_that_cannot_work_is_refused() {
 #[test]
 fn requests_that_break_the_rules_of_their_parts_end_the_connection() {
     let part = |id, len| raw(0x10, id, &vec![0; len]);
-    let cases: [(&str, Vec<Vec<u8>>, &str); 4] = [
+    let words = argv(&alloc::vec!["w"; crate::REQUEST_MAX / crate::WORD_CHARGE + 1]);
+    let mut parts: Vec<_> = encode(&words)
+        .chunks(crate::REQUEST_PART)
+        .map(|part| raw(0x10, 1, part))
+        .collect();
+    parts.last_mut().unwrap()[5] = crate::frame::LAST;
+    let cases: [(&str, Vec<Vec<u8>>, &str); 5] = [
+        ("too many words", parts, "decoded"),
         ("part", vec![part(1, crate::REQUEST_PART + 1)], "16 KiB"),
         (
             "two at once",
@@ -324,7 +331,21 @@ fn stdin_in_frames_of_one_byte_costs_a_byte_each() {
         while conn.poll_event().is_some() {}
     }
     assert_eq!(conn.execs[&id].stdin.len(), 5000);
-    assert_eq!(conn.execs[&id].stdin.capacity(), 5000);
+    assert!(conn.execs[&id].stdin.capacity() < 2 * 5000);
+}
+
+#[test]
+fn a_stdin_ring_grows_by_doubling_and_not_beyond_its_allowance() {
+    let mut conn = running();
+    let id = ExecId::new(1).unwrap();
+    let mut capacities = alloc::collections::BTreeSet::new();
+    for _ in 0..65_536 {
+        conn.handle_bytes(&raw(0x11, 1, b"x")).unwrap();
+        while conn.poll_event().is_some() {}
+        capacities.insert(conn.execs[&id].stdin.capacity());
+    }
+    assert_eq!(capacities.last(), Some(&65_536));
+    assert!(capacities.len() <= 20, "{capacities:?}");
 }
 
 #[test]
@@ -380,4 +401,94 @@ fn the_end_that_was_reported_first_is_the_end() {
     };
     assert_eq!(buf[..n], raw(0x95, 1, &encode(&crate::pair::exit_code(3))));
     assert_eq!(conn.poll_transmit(&mut buf), Transmit::Idle);
+}
+
+#[test]
+fn a_request_with_a_field_that_only_a_newer_host_knows_is_refused_and_others_run() {
+    let mut conn = greeted();
+    let mut body = encode(&argv(&["cmd"]));
+    // One more entry in the map: 99 => 1.
+    body[0] += 1;
+    body.extend([0x18, 99, 1]);
+    let mut frame = raw(0x10, 1, &body);
+    frame[5] = crate::frame::LAST;
+    conn.handle_bytes(&frame).unwrap();
+    assert_eq!(conn.poll_event(), None, "it is not run without that field");
+    let mut buf = vec![0; crate::FRAME_MAX];
+    let mut told = Vec::new();
+    while let Transmit::Frame(n) = conn.poll_transmit(&mut buf) {
+        told.push((buf[4], buf[crate::HEADER_LEN..n].to_vec()));
+    }
+    let (kind, body) = told.pop().unwrap();
+    assert_eq!(kind, 0x96);
+    let failure: crate::Failure = crate::message::decode(&body).unwrap();
+    assert_eq!(failure.stage, "request");
+    conn.handle_bytes(&request(2)).unwrap();
+    assert!(matches!(conn.poll_event(), Some(Event::Start { .. })));
+}
+
+#[test]
+fn reading_on_takes_what_the_next_frame_of_the_same_stream_would() {
+    let id = ExecId::new(1).unwrap();
+    let charge = |bytes: usize| bytes as u64 + u64::from(crate::CHUNK_CHARGE);
+    // Up to a window that ends inside the second frame, inside its charge, and behind it.
+    for taken in (0..1_048_576 - 16_640)
+        .step_by(999)
+        .chain(1_010_000..1_031_936)
+    {
+        let mut conn = running();
+        conn.stream_ready(id, Stream::Stdout, true);
+        let mut buf = vec![0; crate::FRAME_MAX];
+        let window = &mut conn.execs.get_mut(&id).unwrap().window;
+        window.charge(taken).unwrap();
+        let left = window.available();
+        let Transmit::Read { max, .. } = conn.poll_transmit(&mut buf) else {
+            panic!("there is room for a frame");
+        };
+        let further = conn.further_read(id, Stream::Stdout, max, buf.len());
+        let used = conn.output_read(id, Stream::Stdout, max, &mut buf);
+        match conn.poll_transmit(&mut buf[used..]) {
+            Transmit::Read { max, .. } => assert_eq!(further, max, "{left} units left"),
+            _ => assert_eq!(further, 0, "{left} units left"),
+        }
+        if further > 0 {
+            assert!(charge(max) + charge(further) <= left);
+            let len = conn.output_read(id, Stream::Stdout, further, &mut buf[used..]);
+            assert_eq!(len, crate::HEADER_LEN + further);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_read_on_when_another_frame_comes_next() {
+    let id = ExecId::new(1).unwrap();
+    let further = |prepare: fn(&mut Conn), room: usize| {
+        let mut conn = running();
+        conn.stream_ready(id, Stream::Stdout, true);
+        prepare(&mut conn);
+        let mut buf = vec![0; room];
+        loop {
+            match conn.poll_transmit(&mut buf) {
+                Transmit::Read { stream, max, .. } => {
+                    return conn.further_read(id, stream, max, room);
+                }
+                Transmit::Frame(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    assert_eq!(further(|_| (), crate::FRAME_MAX), 16_352);
+    // The other stream's turn.
+    let both = |conn: &mut Conn| conn.stream_ready(ExecId::new(1).unwrap(), Stream::Stderr, true);
+    assert_eq!(further(both, crate::FRAME_MAX), 0);
+    // A reply's turn.
+    let ping = |conn: &mut Conn| {
+        conn.stream_ready(ExecId::new(1).unwrap(), Stream::Stdout, true);
+        conn.handle_bytes(&raw(0x02, 0, &7u64.to_le_bytes()))
+            .unwrap();
+    };
+    assert_eq!(further(ping, crate::FRAME_MAX), 0);
+    // No room that the next frame could be sure to fit in.
+    assert_eq!(further(|_| (), 20_000), 0);
+    assert_eq!(further(|_| (), crate::HEADER_LEN + 16_384), 0);
 }

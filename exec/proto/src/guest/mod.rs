@@ -294,10 +294,14 @@ impl Conn {
             ));
         }
         self.replies.push_back(reply);
-        if !self.reply_slot_queued {
-            self.reply_slot_queued = true;
+        self.schedule_replies();
+        Ok(())
+    }
+
+    /// Puts the agent slot in the round-robin if it is not there yet.
+    fn schedule_replies(&mut self) {
+        if !core::mem::replace(&mut self.reply_slot_queued, true) {
             self.schedule.push_slot(Slot::Agent);
         }
-        Ok(())
     }
 }

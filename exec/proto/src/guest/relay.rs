@@ -6,12 +6,16 @@
 //! account stays open until the last unit was acknowledged.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::Conn;
 use super::decode::WRONG_ACK;
 use crate::PeerFault;
 use crate::credit::Sender;
+use crate::frame::ToGuest;
+use crate::host::Inspection;
 use crate::id::ExecId;
+use crate::message::encode;
 
 /// The accounts of a relay. Bounded: an execution counts against `max_executions` until its
 /// account is closed, and stands in each map at most once.
@@ -21,6 +25,20 @@ pub(super) struct Accounts {
     settling: BTreeMap<ExecId, Sender>,
     /// Totals that the relay has not been told.
     acked: BTreeMap<ExecId, u64>,
+    look: Look,
+}
+
+/// The one question for a look at the VM that a client may have open.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Look {
+    #[default]
+    None,
+    /// The relay has not heard of it.
+    Asked { after: u64 },
+    /// The relay looks.
+    Answering,
+    /// The answer waits for its turn, encoded.
+    Answered(Vec<u8>),
 }
 
 impl Conn {
@@ -41,6 +59,62 @@ impl Conn {
     /// [`for_relay`](Self::for_relay).
     pub fn poll_acked(&mut self) -> Option<(ExecId, u64)> {
         self.accounts.as_mut()?.acked.pop_first()
+    }
+
+    /// The client asks to see the VM's connection: the executions with ids above this. Answer
+    /// with [`inspection`](Self::inspection). Drain it after every
+    /// [`handle_bytes`](Self::handle_bytes). Always `None` unless made by
+    /// [`for_relay`](Self::for_relay).
+    pub fn poll_inspect(&mut self) -> Option<u64> {
+        let look = &mut self.accounts.as_mut()?.look;
+        let Look::Asked { after } = *look else {
+            return None;
+        };
+        *look = Look::Answering;
+        Some(after)
+    }
+
+    /// Answers [`poll_inspect`](Self::poll_inspect).
+    pub fn inspection(&mut self, page: &Inspection) {
+        if let Some(accounts) = &mut self.accounts
+            && accounts.look == Look::Answering
+        {
+            accounts.look = Look::Answered(encode(page));
+            self.schedule_replies();
+        }
+    }
+
+    /// Whether an answer waits to leave.
+    pub(super) fn has_answer(&self) -> bool {
+        let look = self.accounts.as_ref().map(|accounts| &accounts.look);
+        matches!(look, Some(Look::Answered(_)))
+    }
+
+    /// The answer that leaves now: the next question may come.
+    pub(super) fn take_answer(&mut self) -> Option<Vec<u8>> {
+        let look = &mut self.accounts.as_mut()?.look;
+        match core::mem::take(look) {
+            Look::Answered(page) => Some(page),
+            other => {
+                *look = other;
+                None
+            }
+        }
+    }
+
+    pub(super) fn ask_inspection(&mut self, after: u64) -> Result<(), PeerFault> {
+        match &mut self.accounts {
+            Some(accounts) if accounts.look == Look::None => {
+                accounts.look = Look::Asked { after };
+                Ok(())
+            }
+            _ => Err(PeerFault("a look before the last one was answered")),
+        }
+    }
+
+    /// Whether a kind is one that this end knows: there is nothing to look at behind an agent.
+    pub(super) fn takes(&self, kind: ToGuest) -> bool {
+        kind != ToGuest::Inspect || self.accounts.is_some()
     }
 
     /// Executions that count against `max_executions`.

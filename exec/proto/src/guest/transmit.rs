@@ -66,6 +66,38 @@ impl Conn {
         HEADER_LEN.saturating_add(n)
     }
 
+    /// How much more of the stream of a [`Transmit::Read`] may be read by the same call: what the
+    /// frame behind it will take. 0 when another's frame comes next, so that reading on changes
+    /// nothing in the order of frames. `room` is the length of the buffer.
+    ///
+    /// These bytes go behind the room for that frame's header, to offset `2 * HEADER_LEN + max`.
+    /// When the first frame was filled and there are some, a second
+    /// [`output_read`](Self::output_read) with the rest of the buffer frames them.
+    #[must_use]
+    pub fn further_read(&self, id: ExecId, stream: Stream, max: usize, room: usize) -> usize {
+        let rest = room.saturating_sub(HEADER_LEN.saturating_add(max));
+        let Some(exec) = self.execs.get(&id) else {
+            return 0;
+        };
+        let other = match stream {
+            Stream::Stdout => &exec.stderr,
+            Stream::Stderr => &exec.stdout,
+        };
+        if !self.schedule.is_idle() || other.can_be_read() || rest < FRAME_ROOM {
+            return 0;
+        }
+        let first = (max as u64).saturating_add(u64::from(CHUNK_CHARGE));
+        self.read_size(exec.window.available().saturating_sub(first), rest)
+    }
+
+    /// Payload of an output frame in a buffer of `room` bytes, with `units` of allowance left.
+    fn read_size(&self, units: u64, room: usize) -> usize {
+        let window = units.saturating_sub(u64::from(CHUNK_CHARGE));
+        (self.limits.output_chunk_size as usize)
+            .min(usize::try_from(window).unwrap_or(usize::MAX))
+            .min(room.saturating_sub(HEADER_LEN))
+    }
+
     fn put_ack(&mut self, id: ExecId, buf: &mut [u8]) -> Option<Transmit> {
         let exec = self.execs.get_mut(&id)?;
         exec.in_acks = false;
@@ -78,10 +110,12 @@ impl Conn {
 
     fn put_reply(&mut self, buf: &mut [u8]) -> Option<Transmit> {
         self.reply_slot_queued = false;
-        let reply = self.replies.pop_front()?;
-        if !self.replies.is_empty() {
-            self.reply_slot_queued = true;
-            self.schedule.push_slot(Slot::Agent);
+        let Some(reply) = self.replies.pop_front() else {
+            let page = self.take_answer()?;
+            return put(buf, FromGuest::Inspection, None, &page);
+        };
+        if !self.replies.is_empty() || self.has_answer() {
+            self.schedule_replies();
         }
         match reply {
             Reply::Ready(ready) => put(buf, FromGuest::Ready, None, &encode(&ready)),
@@ -91,7 +125,6 @@ impl Conn {
 
     /// One frame of an execution: `Started` first, its terminal last, output in between.
     fn put_slot(&mut self, id: ExecId, buf: &mut [u8]) -> Option<Transmit> {
-        let chunk = self.limits.output_chunk_size as usize;
         let exec = self.execs.get_mut(&id)?;
         exec.in_slots = false;
         if let Some(pid) = exec.started_due.take() {
@@ -106,13 +139,8 @@ impl Conn {
             return put(buf, FromGuest::StdinError, Some(id), &encode(&error));
         }
         if let Some(stream) = exec.next_stream() {
-            let window = exec
-                .window
-                .available()
-                .saturating_sub(u64::from(CHUNK_CHARGE));
-            let max = chunk
-                .min(usize::try_from(window).unwrap_or(usize::MAX))
-                .min(buf.len().saturating_sub(HEADER_LEN));
+            let units = exec.window.available();
+            let max = self.read_size(units, buf.len());
             // Back in line by `output_read`, `stream_ready` or `stream_ended`, one of which
             // the agent owes us now.
             return Some(Transmit::Read { id, stream, max });

@@ -1,5 +1,6 @@
 //! What an application asks for: start, write, close, signal, kill, let go.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,8 +11,8 @@ use super::execution::{Exec, InputState, Keep, Phase};
 use super::{Conn, Control, State};
 use crate::frame::Stream;
 use crate::id::ExecId;
-use crate::message::{Request, StdinError, StdinMode, encode};
-use crate::{CONTROL_QUEUE, REQUEST_MAX};
+use crate::message::{Request, StdinError, StdinMode, cut_to, encode};
+use crate::{CONTROL_QUEUE, REQUEST_MAX, WORD_CHARGE};
 
 /// Where a command's stdin comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub enum Stdin {
 pub struct Start {
     request: Bytes,
     stdin: Stdin,
+    /// For people who look at the connection.
+    program: Box<str>,
+    bounded: bool,
 }
 
 impl Start {
@@ -45,13 +49,19 @@ impl Start {
             Stdin::Null => StdinMode::Null,
             Stdin::Pipe | Stdin::Bytes(_) => StdinMode::Pipe,
         };
+        let program = program(&request);
         let argv = request.argv.iter().map(|word| word.len());
         let env = request
             .env
             .iter()
             .map(|var| var.key.len().saturating_add(var.value.len()));
         let cwd = request.cwd.iter().map(|cwd| cwd.len());
-        let least = argv.chain(env).chain(cwd).fold(0, usize::saturating_add);
+        let words = request.argv.len().saturating_add(request.env.len());
+        let charge = words.saturating_mul(WORD_CHARGE);
+        let least = argv
+            .chain(env)
+            .chain(cwd)
+            .fold(charge, usize::saturating_add);
         let too_large = |size| StartError::TooLarge {
             size,
             limit: REQUEST_MAX,
@@ -60,13 +70,32 @@ impl Start {
             return Err(too_large(least));
         }
         let encoded: Vec<u8> = encode(&request);
-        if encoded.len() > REQUEST_MAX {
-            return Err(too_large(encoded.len()));
+        let size = encoded.len().saturating_add(charge);
+        if size > REQUEST_MAX {
+            return Err(too_large(size));
         }
         Ok(Self {
             request: Bytes::from(encoded),
             stdin,
+            program,
+            bounded: false,
         })
+    }
+
+    /// Bytes that its request takes: held until the last of them has left.
+    #[must_use]
+    pub fn request_len(&self) -> usize {
+        self.request.len()
+    }
+
+    /// The same, to be refused by a [legacy guest](Conn#legacy-guests) with
+    /// [`StartError::Unbounded`].
+    #[must_use]
+    pub fn demanding_bounds(self) -> Self {
+        Self {
+            bounded: true,
+            ..self
+        }
     }
 }
 
@@ -87,6 +116,8 @@ pub enum StartError {
         /// The largest size accepted.
         limit: usize,
     },
+    /// It demands bounds, and the agent keeps none.
+    Unbounded,
     /// The agent has not said Ready yet.
     NotReady,
     /// The connection ended, with the reason.
@@ -135,6 +166,7 @@ impl fmt::Display for StartError {
                     "the request takes {size} bytes, at most {limit} are accepted"
                 )
             }
+            Self::Unbounded => f.write_str("the agent in the guest keeps no limits"),
             Self::NotReady => f.write_str("the agent in the guest is not ready yet"),
             Self::Closed(reason) => write!(f, "the connection to the guest ended: {reason}"),
         }
@@ -155,6 +187,9 @@ impl Conn {
             State::Waiting | State::Greeting => return Err(StartError::NotReady),
             State::Ready => {}
         }
+        if start.bounded && self.legacy {
+            return Err(StartError::Unbounded);
+        }
         let limit = self.config.limits.max_executions;
         if self.active >= limit {
             return Err(StartError::AtCapacity {
@@ -165,7 +200,8 @@ impl Conn {
         let id = self.ids.next().map_err(|_| {
             StartError::Closed(String::from("all execution ids of this VM are used"))
         })?;
-        let mut exec = Exec::new(&self.config.limits, start.request, self.relayed);
+        let (limits, peer) = (&self.config.limits, self.peer());
+        let mut exec = Exec::new(limits, start.request, start.program, peer);
         match start.stdin {
             Stdin::Null => {}
             Stdin::Pipe => exec.input.state = InputState::Open,
@@ -174,11 +210,19 @@ impl Conn {
                 exec.input.state = InputState::Closing;
             }
         }
+        exec.observe(self.config.clock);
         self.execs.insert(id, exec);
         self.active = self.active.saturating_add(1);
         self.requests.push_back(id);
         self.schedule_request();
         Ok(id)
+    }
+
+    /// Whether a part of the request has not left yet; [`what::REQUESTED`](super::what::REQUESTED)
+    /// tells when it has.
+    #[must_use]
+    pub fn is_requesting(&self, id: ExecId) -> bool {
+        self.execs.get(&id).is_some_and(Exec::requesting)
     }
 
     /// Submits one write. The bytes are not copied: frames are cut from them as allowance
@@ -213,6 +257,7 @@ impl Conn {
             && exec.input.state == InputState::Open
         {
             exec.drop_pending(&mut self.dropped);
+            exec.observe(self.config.clock);
         }
     }
 
@@ -345,6 +390,20 @@ impl Conn {
             .push_control(control)
             .map_err(|_| ControlError::Full)
     }
+}
+
+/// Longest name of a program that is kept for people, in bytes.
+const PROGRAM_MAX: usize = 64;
+
+/// The last part of the program's name, as far as it is kept.
+fn program(request: &Request) -> Box<str> {
+    let word = request.argv.first().map_or(&[][..], |word| word.as_slice());
+    let name = word.rsplit(|byte| *byte == b'/').next().unwrap_or(word);
+    let name = name.get(..PROGRAM_MAX).unwrap_or(name);
+    let mut name = String::from_utf8_lossy(name).into_owned();
+    // A byte that is no text becomes a sign of three.
+    cut_to(&mut name, PROGRAM_MAX);
+    name.into()
 }
 
 fn writable(exec: &Exec) -> Result<(), WriteError> {

@@ -3,13 +3,18 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use crate::frame::{FRAME_MAX, HEADER_LEN};
 use crate::limits::{LimitError, Limits};
 use crate::message::{Bootstrap, ByteVec, EnvVar, encode};
 
+/// A monotonic clock: the time since any fixed moment. Read under whatever lock guards the
+/// connection, so it has to be cheap.
+pub type Clock = fn() -> Duration;
+
 /// What a VM's builder decides about its executions.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// Limits, validated by the caller with [`Limits::validate`].
     pub limits: Limits,
@@ -19,6 +24,25 @@ pub struct Config {
     pub env: Vec<EnvVar>,
     /// Working directory of executions that name none.
     pub cwd: Option<ByteVec>,
+    /// Takes a guest whose Ready names no `exec_limits`; see [`Conn`](super::Conn) for what is
+    /// left then.
+    pub allow_legacy_guest: bool,
+    /// What the time that executions wait is measured by. Nothing else depends on it. The default
+    /// stands still.
+    pub clock: Clock,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            hostname: None,
+            env: Vec::new(),
+            cwd: None,
+            allow_legacy_guest: false,
+            clock: || Duration::ZERO,
+        }
+    }
 }
 
 /// A configuration that cannot work.

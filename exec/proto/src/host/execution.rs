@@ -7,11 +7,13 @@
 //!  end       Running ──Exited│Failed│Lost──► Ended, once; a rule broken: Condemned ──► Ended
 //! ```
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+use super::stall::Meter;
 use crate::credit::{Receiver, Sender};
 use crate::frame::{CHUNK_CHARGE, Stream};
 use crate::limits::Limits;
@@ -90,6 +92,16 @@ pub(super) enum InputState {
     Broken(StdinError),
 }
 
+/// Who is at the other end, as far as credit goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    Agent,
+    /// Must hear of every release.
+    Relay,
+    /// An agent without credit in either direction.
+    Legacy,
+}
+
 #[derive(Debug)]
 pub(super) enum Phase {
     /// Request parts not yet sent.
@@ -114,6 +126,8 @@ pub(super) struct Exec {
     /// It broke a rule: the application has its terminal, and only the guest's confirmation of the
     /// end is still of interest.
     pub(super) condemned: bool,
+    /// The last part of its program's name, for people.
+    pub(super) program: Box<str>,
     pub(super) input: Input,
     pub(super) window: Receiver,
     pub(super) stdout: Output,
@@ -122,6 +136,8 @@ pub(super) struct Exec {
     pub(super) forwarded: u64,
     /// Next `seq` of an event.
     pub(super) seq: u64,
+    pub(super) output_meter: Meter,
+    pub(super) stdin_meter: Meter,
     pub(super) pid: Option<u32>,
     pub(super) started_event: bool,
     pub(super) stdin_event: Option<(u64, StdinError)>,
@@ -141,28 +157,35 @@ pub(super) struct Exec {
 }
 
 impl Exec {
-    /// `telling_all`: the guest must hear of every release.
-    pub(super) fn new(limits: &Limits, request: Bytes, telling_all: bool) -> Self {
+    pub(super) fn new(limits: &Limits, request: Bytes, program: Box<str>, peer: Peer) -> Self {
+        let credit = match peer {
+            Peer::Agent | Peer::Relay => Sender::new(limits.input_limit),
+            Peer::Legacy => Sender::unbounded(),
+        };
+        let window = match peer {
+            Peer::Agent => Receiver::new(limits.output_limit, CHUNK_CHARGE.saturating_add(1)),
+            Peer::Relay => Receiver::telling_all(limits.output_limit),
+            Peer::Legacy => Receiver::telling_nothing(limits.output_limit),
+        };
         Self {
             phase: Phase::Requesting {
                 rest: request,
                 begun: false,
             },
             condemned: false,
+            program,
             input: Input {
-                credit: Sender::new(limits.input_limit),
+                credit,
                 pending: Bytes::new(),
                 state: InputState::Closed,
             },
-            window: if telling_all {
-                Receiver::telling_all(limits.output_limit)
-            } else {
-                Receiver::new(limits.output_limit, CHUNK_CHARGE.saturating_add(1))
-            },
+            window,
             stdout: Output::new(),
             stderr: Output::new(),
             forwarded: 0,
             seq: 0,
+            output_meter: Meter::default(),
+            stdin_meter: Meter::default(),
             pid: None,
             started_event: false,
             stdin_event: None,

@@ -12,7 +12,8 @@
 //!   [`Conn::take_chunk`];
 //! * **notices**: after any of the above, drain [`Conn::poll_notice`] and wake whoever waits.
 //!
-//! Nothing blocks and nothing is time-dependent. All memory is bounded: per execution by its
+//! Nothing blocks and nothing depends on time: a clock is read only for the account that
+//! [`Conn::inspect`] shows. All memory is bounded: per execution by its
 //! limits, per connection by `max_executions` and [`CONTROL_QUEUE`](crate::CONTROL_QUEUE). An
 //! execution that has ended and was read is a small entry until its handle is forgotten.
 //!
@@ -27,6 +28,7 @@ mod forward;
 mod inspect;
 mod read;
 mod receive;
+mod stall;
 mod transmit;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -42,12 +44,14 @@ use crate::message::Ready;
 use crate::schedule::{Scheduler, Slot};
 
 pub use command::{ControlError, Start, StartError, Stdin, WriteError};
-pub use config::{Config, ConfigError};
+pub use config::{Clock, Config, ConfigError};
 pub use execution::Terminal;
-pub use inspect::{ExecView, View};
+pub use inspect::{ExecView, Inspection, View};
 pub use read::{Event, Read};
+pub use stall::Stalls;
 
-use execution::{Exec, Phase};
+use execution::{Exec, Peer, Phase};
+use inspect::Look;
 
 /// What to do with a frame whose header was just read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +89,8 @@ pub mod what {
     pub const TERMINAL: u8 = 8;
     /// The guest acknowledged stdin bytes.
     pub const STDIN_ACKED: u8 = 64;
+    /// The request has left whole.
+    pub const REQUESTED: u8 = 128;
 }
 
 /// Something changed that somebody may wait for.
@@ -133,12 +139,29 @@ enum Control {
     Signal { id: ExecId, signal: u32 },
 }
 
+/// Largest payload of data from and to a legacy guest, in bytes.
+const LEGACY_CHUNK: u32 = 4096;
+
 /// The host's end; see the [module](self) for how to drive it.
+///
+/// # Legacy guests
+/// A guest whose Ready names no `exec_limits` knows no flow control. With
+/// [`Config::allow_legacy_guest`] it is taken all the same, and then
+///
+/// * data goes in chunks of at most 4 KiB both ways;
+/// * stdin is sent as the channel takes it: how much of it lies in the guest is the guest's
+///   affair, and `input_limit` bounds nothing;
+/// * nobody is told what was read, so a slow reader does not slow its command. The host still
+///   holds no more than `output_limit`: an execution of which more is unread fails, with stage
+///   `protocol`, and is killed. `max_executions` holds as ever;
+/// * an execution that [demands bounds](Start::demanding_bounds) is refused.
 #[derive(Debug)]
 pub struct Conn {
     config: Config,
     /// The other end is a relay; see [`Conn::facing_relay`].
     relayed: bool,
+    /// The agent of this connection keeps no limits.
+    legacy: bool,
     state: State,
     /// Connections begun in this VM's life; the guest repeats the number in its Ready.
     connection: u64,
@@ -168,6 +191,9 @@ pub struct Conn {
     pong_notice: Option<u64>,
     closed_notice: Option<String>,
     faults: u64,
+    /// Frames of unknown kinds that were skipped, over all connections.
+    skipped: u64,
+    look: Look,
 }
 
 impl Conn {
@@ -177,6 +203,7 @@ impl Conn {
         Self {
             config,
             relayed: false,
+            legacy: false,
             state: State::Waiting,
             connection: 0,
             ids: IdSource::new(),
@@ -197,6 +224,8 @@ impl Conn {
             pong_notice: None,
             closed_notice: None,
             faults: 0,
+            skipped: 0,
+            look: Look::None,
         }
     }
 
@@ -218,12 +247,20 @@ impl Conn {
         matches!(self.state, State::Ready)
     }
 
+    /// Whether the agent keeps the limits. One that does not is a legacy guest; before Ready it is
+    /// expected to.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        !self.legacy
+    }
+
     /// The guest opened its port: a new connection begins with our bootstrap.
     pub fn handle_opened(&mut self) {
         if matches!(self.state, State::Greeting | State::Ready) {
             self.handle_closed("the guest opened its agent port again");
         }
         self.state = State::Greeting;
+        self.legacy = false;
         self.connection = self.connection.saturating_add(1);
         self.bootstrap_due = true;
         self.power_off_due = self.power_off.is_some();
@@ -241,6 +278,7 @@ impl Conn {
         self.incoming = None;
         self.ping_due = None;
         self.pings = 0;
+        self.look = Look::None;
         self.closed_notice = Some(String::from(reason));
         self.control_room = true;
         let ids: Vec<ExecId> = self.execs.keys().copied().collect();
@@ -288,6 +326,24 @@ impl Conn {
         mem::take(&mut self.dropped)
     }
 
+    /// Who is at the other end, as far as credit goes.
+    fn peer(&self) -> Peer {
+        match (self.relayed, self.legacy) {
+            (true, _) => Peer::Relay,
+            (false, true) => Peer::Legacy,
+            (false, false) => Peer::Agent,
+        }
+    }
+
+    /// The largest payload of data in one frame, when the limits say `advertised`.
+    fn chunk(&self, advertised: u32) -> u32 {
+        if self.legacy {
+            LEGACY_CHUNK
+        } else {
+            advertised
+        }
+    }
+
     fn notice(&mut self, id: ExecId, bits: u8) {
         if let Some(exec) = self.execs.get_mut(&id) {
             if exec.notice == 0 {
@@ -319,9 +375,11 @@ impl Conn {
     /// given back exactly once because `admitted` is.
     fn settle(&mut self, id: ExecId) {
         let ready = self.is_ready();
+        let clock = self.config.clock;
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
+        exec.observe(clock);
         if !exec.ended() {
             return;
         }
@@ -339,16 +397,16 @@ impl Conn {
     }
 
     /// Puts the execution in the round-robin if it has something to send and is not there yet.
+    /// Called after everything that can make it so.
     fn schedule_slot(&mut self, id: ExecId) {
-        if !self.is_ready() {
-            return;
-        }
         let first = self.requests.front() == Some(&id);
-        if let Some(exec) = self.execs.get_mut(&id)
-            && !exec.in_slots
-            && exec.slot_ready()
-            && (first || !exec.requesting())
-        {
+        let ready = self.is_ready();
+        let clock = self.config.clock;
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return;
+        };
+        exec.observe(clock);
+        if ready && !exec.in_slots && exec.slot_ready() && (first || !exec.requesting()) {
             exec.in_slots = true;
             self.schedule.push_slot(Slot::Exec(id));
         }
@@ -366,12 +424,16 @@ impl Conn {
         }
     }
 
-    /// Puts the execution's one-per-execution messages (acknowledgement, kill) in line.
+    /// Puts the execution's one-per-execution messages (acknowledgement, kill) in line. Called
+    /// after everything that can make one due.
     fn schedule_ack(&mut self, id: ExecId) {
-        if !self.is_ready() {
+        let ready = self.is_ready();
+        let clock = self.config.clock;
+        let Some(exec) = self.execs.get_mut(&id) else {
             return;
-        }
-        if let Some(exec) = self.execs.get_mut(&id)
+        };
+        exec.observe(clock);
+        if ready
             && !exec.in_acks
             && (self.relayed || !exec.ended())
             && (exec.kill_ready() || exec.window.due())

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::execution::{Chunk, InputState, Keep, Phase};
+use super::inspect::Look;
 use super::{Conn, Incoming, State, Terminal, Verdict, what};
 use crate::frame::{CHUNK_CHARGE, FRAME_MAX, FromGuest, HEADER_LEN, Header, OPTIONAL, Stream};
 use crate::id::ExecId;
@@ -22,6 +23,10 @@ use crate::{GENERATION, TEXT_MAX};
 
 /// Largest body of an event: its texts and the encoding around them.
 const EVENT_MAX: usize = 2 * TEXT_MAX + 256;
+
+const OVERSENT: &str = "output beyond output_limit";
+const UNREAD: &str = "a guest without flow control wrote more than the output_limit that the host \
+                      holds unread; read faster, or rebuild the guest image";
 
 impl Conn {
     /// Judges a frame by its header. `rest` is what the chain holds after it: a frame that
@@ -46,13 +51,16 @@ impl Conn {
         }
         let Some(kind) = FromGuest::from_wire(header.kind) else {
             return if header.flags & OPTIONAL == 0 {
-                Verdict::Close("frame kind is not known")
+                Verdict::Close("frame kind is not known, and it may not be skipped")
             } else {
+                self.skipped = self.skipped.saturating_add(1);
                 Verdict::Discard(len)
             };
         };
         match kind {
-            FromGuest::Ready | FromGuest::Pong => self.judge_connection(kind, &header, len),
+            FromGuest::Ready | FromGuest::Pong | FromGuest::Inspection => {
+                self.judge_connection(kind, &header, len)
+            }
             _ => self.judge_execution(kind, &header, len),
         }
     }
@@ -64,6 +72,7 @@ impl Conn {
         match (kind, &self.state) {
             (FromGuest::Ready, State::Greeting) if !self.bootstrap_due => {}
             (FromGuest::Pong, State::Ready) => {}
+            (FromGuest::Inspection, State::Ready) if matches!(self.look, Look::Asked) => {}
             _ => return Verdict::Close("a connection frame came out of turn"),
         }
         self.incoming = Some(Incoming {
@@ -84,8 +93,8 @@ impl Conn {
         if !self.ids.issued(id) {
             return Verdict::Close("a frame names an execution that was never started");
         }
-        let chunk = self.config.limits.output_chunk_size as usize;
-        let relayed = self.relayed;
+        let chunk = self.chunk(self.config.limits.output_chunk_size) as usize;
+        let (relayed, legacy) = (self.relayed, self.legacy);
         let Some(exec) = self.execs.get_mut(&id) else {
             // It ended and was read: whatever comes now is late, and nobody's.
             self.faults = self.faults.saturating_add(1);
@@ -115,7 +124,7 @@ impl Conn {
                 } else {
                     exec.window
                         .charge(charge(len))
-                        .map_err(|_| "output beyond output_limit")
+                        .map_err(|_| if legacy { UNREAD } else { OVERSENT })
                 }
             }
             (Phase::Started, FromGuest::StdinAck) if len == 8 => Ok(()),
@@ -186,6 +195,7 @@ impl Conn {
         let Some(id) = incoming.exec else {
             return match incoming.kind {
                 FromGuest::Ready => self.take_ready(&payload),
+                FromGuest::Inspection => self.take_page(&payload),
                 _ => {
                     let seq = decode_u64(&payload).ok_or("a pong without its number")?;
                     self.pings = self
@@ -215,10 +225,11 @@ impl Conn {
             return Err("Ready answers another connection");
         }
         match ready.exec_limits {
+            None if self.config.allow_legacy_guest => self.legacy = true,
             None => {
                 return Err(
                     "the agent's Ready names no exec_limits: an agent that old keeps no \
-                            bound and is refused",
+                            bound and is refused; rebuild the guest image, or allow_legacy_guest",
                 );
             }
             Some(limits) if limits != self.config.limits => {
@@ -266,6 +277,7 @@ impl Conn {
                 let seq = exec.next_seq();
                 exec.input.state = InputState::Broken(error.clone());
                 exec.drop_pending(&mut self.dropped);
+                exec.observe(self.config.clock);
                 if !exec.forgotten {
                     exec.stdin_event = Some((seq, error));
                 }
@@ -291,7 +303,7 @@ impl Conn {
                     _ => self.finish(id, Terminal::Failed(failure)),
                 }
             }
-            FromGuest::Ready | FromGuest::Pong => {}
+            FromGuest::Ready | FromGuest::Pong | FromGuest::Inspection => {}
         }
         Ok(())
     }

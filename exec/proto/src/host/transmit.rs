@@ -5,6 +5,7 @@ use bytes::Bytes;
 use core::mem;
 
 use super::execution::{InputState, Phase};
+use super::inspect::Look;
 use super::{Conn, Control, Frame, State, what};
 use crate::REQUEST_PART;
 use crate::frame::{Header, LAST, ToGuest};
@@ -20,7 +21,10 @@ impl Conn {
             State::Waiting | State::Closed(_) => false,
             State::Greeting => self.bootstrap_due || self.power_off_due,
             State::Ready => {
-                self.power_off_due || self.ping_due.is_some() || !self.schedule.is_idle()
+                self.power_off_due
+                    || self.ping_due.is_some()
+                    || matches!(self.look, Look::Due(_))
+                    || !self.schedule.is_idle()
             }
         }
     }
@@ -49,6 +53,9 @@ impl Conn {
             self.pings = self.pings.saturating_add(1);
             let body = Vec::from(seq.to_le_bytes());
             return Some(frame(ToGuest::Ping, None, body));
+        }
+        if let Some(question) = self.build_inspect() {
+            return Some(question);
         }
         while let Some(turn) = self.schedule.next_turn() {
             let built = match turn {
@@ -109,7 +116,7 @@ impl Conn {
     }
 
     fn build_slot(&mut self, id: ExecId) -> Option<Frame> {
-        let chunk = self.config.limits.stdin_chunk_size;
+        let chunk = self.chunk(self.config.limits.stdin_chunk_size);
         let exec = self.execs.get_mut(&id)?;
         exec.in_slots = false;
         if !exec.slot_ready() {
@@ -140,6 +147,7 @@ impl Conn {
                 if last {
                     self.schedule_ack(id);
                     self.schedule_request();
+                    self.notice(id, what::REQUESTED);
                 }
                 Some(Frame {
                     head: head.with_flags(flags).encode(),

@@ -2,9 +2,12 @@
 
 mod controls;
 mod greeting;
+mod inspection;
+mod legacy;
 mod output;
 mod requests;
 mod slots;
+mod stalls;
 mod stdin;
 mod violations;
 

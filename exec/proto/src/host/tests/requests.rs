@@ -145,3 +145,15 @@ fn many_small_words_count_with_what_encodes_them() {
     assert!(size > REQUEST_MAX, "{size}");
     assert_eq!(pair.host.active(), 0);
 }
+
+#[test]
+fn every_word_costs_what_the_receiver_keeps_of_it() {
+    let mut pair = pair();
+    for (words, fits) in [(50_000, true), (60_000, false)] {
+        let words = alloc::vec!["w"; words];
+        let started = pair.try_start(&words, Stdin::Null);
+        assert_eq!(started.is_ok(), fits, "{started:?}");
+    }
+    pair.settle();
+    assert_eq!(pair.host.active(), 1);
+}

@@ -137,11 +137,15 @@ fn broken_framing_closes_the_connection() {
 }
 
 #[test]
-fn an_unknown_optional_frame_is_skipped() {
+fn an_unknown_optional_frame_is_skipped_and_counted() {
     let mut pair = pair();
     let mut frame = raw(0x77, 0, b"news");
     frame[5] = crate::frame::OPTIONAL;
-    assert_eq!(pair.host_receives(&frame, 4), Verdict::Discard(4));
+    for skipped in 1..=2 {
+        assert_eq!(pair.host_receives(&frame, 4), Verdict::Discard(4));
+        assert_eq!(pair.host.inspect().skipped, skipped);
+    }
+    assert_eq!(pair.host.inspect().faults, 0);
     assert!(pair.host.is_ready());
 }
 
