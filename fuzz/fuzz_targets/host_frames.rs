@@ -1,6 +1,8 @@
 //! A guest that sends any frames, and an application that does anything, against the host's end.
 #![no_main]
 
+use std::time::Duration;
+
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use forebay_exec_proto::frame::ToGuest;
@@ -64,12 +66,21 @@ impl Application {
         }
     }
 
+    /// A snapshot and its restore, where there can be one.
+    fn restore(&mut self) {
+        if let Ok(saved) = self.host.save() {
+            let read = host::SavedConn::decode(&saved.encode()).expect("as it was written");
+            self.host = host::Conn::restore(read, || Duration::ZERO).expect("as it was saved");
+            assert_eq!(self.host.save(), Ok(saved), "nothing changed on the way");
+        }
+    }
+
     fn pick(&self, u: &mut Unstructured<'_>) -> Result<ExecId> {
         u.choose(&self.handles).copied()
     }
 
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let step = u.int_in_range(0..=15u8)?;
+        let step = u.int_in_range(0..=16u8)?;
         if self.handles.is_empty() && (6..=14).contains(&step) {
             return Ok(());
         }
@@ -118,6 +129,7 @@ impl Application {
             14 => {
                 let _ = self.host.next_event(self.pick(u)?);
             }
+            15 => self.restore(),
             _ => self.open(),
         }
         Ok(())

@@ -6,6 +6,7 @@
 
 use arbitrary::{Result, Unstructured};
 use forebay_exec_proto::host::{self, Verdict, View};
+use forebay_exec_proto::model::Op;
 use forebay_exec_proto::{CHUNK_CHARGE, FRAME_MAX, HEADER_LEN, Header, Limits};
 
 mod commands;
@@ -31,6 +32,42 @@ pub fn limits(u: &mut Unstructured<'_>) -> Result<Limits> {
         output_limit: output_chunk_size + CHUNK_CHARGE + u.int_in_range(0..=3000)?,
         stdin_chunk_size,
         output_chunk_size,
+    })
+}
+
+/// One step of the model.
+///
+/// # Errors
+/// The input ends within it.
+pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
+    let op = u.int_in_range(0..=17u8)?;
+    let exec = u.int_in_range(0..=5usize)?;
+    let stream = u.arbitrary()?;
+    let n = u.int_in_range(1..=2000usize)?;
+    Ok(match op {
+        0 => Op::Start {
+            piped: stream,
+            size: if exec == 0 { n * 30 } else { 0 },
+        },
+        1 => Op::Write { exec, n },
+        2 => Op::CancelWrite { exec },
+        3 => Op::Close { exec },
+        4 => Op::Signal { exec },
+        5 => Op::Kill { exec },
+        6 => Op::Take { exec, stream },
+        7 => Op::Read { exec, stream, n },
+        8 => Op::Discard { exec, stream },
+        9 => Op::Forget { exec },
+        10 => Op::Produce { exec, stream, n },
+        11 => Op::Eat { exec, n },
+        12 => Op::Exit { exec },
+        13 => Op::HostSends { frames: exec },
+        14 => Op::GuestReceives { n },
+        15 => Op::GuestWrites {
+            size: FRAME_MAX / 3 + n * 10,
+        },
+        16 => Op::HostReceives { frames: exec },
+        _ => Op::Restore,
     })
 }
 

@@ -62,6 +62,8 @@ enum Target {
     ClientBytes,
     /// Operations at both ends, against the model.
     Operations,
+    /// A saved connection, changed anywhere.
+    SavedState,
     /// Any rings and chains, to the console device.
     Chains,
 }
@@ -73,6 +75,7 @@ impl Target {
             Self::GuestBytes => "guest_bytes",
             Self::ClientBytes => "client_bytes",
             Self::Operations => "operations",
+            Self::SavedState => "saved_state",
             Self::Chains => "chains",
         }
     }
@@ -80,7 +83,7 @@ impl Target {
     /// Longest input worth trying, in bytes: some hundred steps.
     fn longest(self) -> u32 {
         match self {
-            Self::Chains | Self::Operations => 1024,
+            Self::Chains | Self::Operations | Self::SavedState => 1024,
             Self::HostFrames | Self::GuestBytes | Self::ClientBytes => 2048,
         }
     }

@@ -11,6 +11,10 @@
 //!   acknowledge(total)             ◄───     release(n) when consumed; due() is the total to say
 //! ```
 
+mod saved;
+
+pub(crate) use saved::{SavedReceiver, SavedSender};
+
 /// A total that may not be: it goes back, or beyond what was sent, or past the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreditError;

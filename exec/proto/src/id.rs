@@ -3,10 +3,13 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
+use minicbor::{Decode, Encode};
+
 /// Names one execution for the life of its VM, snapshot and restore included. Because an id is
 /// never used again, a late acknowledgement or signal can never reach another execution.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ExecId(NonZeroU64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct ExecId(#[n(0)] NonZeroU64);
 
 impl ExecId {
     /// The id `value`, or `None` for zero.
@@ -57,6 +60,16 @@ impl IdSource {
         let next = self.last.checked_add(1).ok_or(IdSpaceExhausted)?;
         self.last = next;
         ExecId::new(next).ok_or(IdSpaceExhausted)
+    }
+
+    /// Goes on behind `last`, the last id that was handed out; zero for none.
+    pub(crate) const fn after(last: u64) -> Self {
+        Self { last }
+    }
+
+    /// The last id that was handed out, zero for none.
+    pub(crate) const fn last(&self) -> u64 {
+        self.last
     }
 
     /// Whether `id` was handed out before.

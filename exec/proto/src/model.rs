@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use crate::host::{Read, Stdin, Terminal};
+use crate::host::{Conn, Read, Stdin, Terminal};
 use crate::pair::{Pair, exit_code};
 use crate::{ExecId, HEADER_LEN, Limits, Stream};
 
@@ -26,27 +26,72 @@ use crate::{ExecId, HEADER_LEN, Limits, Stream};
 /// there are; `stream` is set for stderr; sizes are bytes.
 #[derive(Debug, Clone)]
 pub enum Op {
-    Start { piped: bool, size: usize },
-    Write { exec: usize, n: usize },
-    CancelWrite { exec: usize },
-    Close { exec: usize },
-    Signal { exec: usize },
-    Kill { exec: usize },
-    Take { exec: usize, stream: bool },
-    Read { exec: usize, stream: bool, n: usize },
-    Discard { exec: usize, stream: bool },
-    Forget { exec: usize },
-    Produce { exec: usize, stream: bool, n: usize },
-    Eat { exec: usize, n: usize },
-    Exit { exec: usize },
-    HostSends { frames: usize },
-    GuestReceives { n: usize },
-    GuestWrites { size: usize },
-    HostReceives { frames: usize },
+    Start {
+        piped: bool,
+        size: usize,
+    },
+    Write {
+        exec: usize,
+        n: usize,
+    },
+    CancelWrite {
+        exec: usize,
+    },
+    Close {
+        exec: usize,
+    },
+    Signal {
+        exec: usize,
+    },
+    Kill {
+        exec: usize,
+    },
+    Take {
+        exec: usize,
+        stream: bool,
+    },
+    Read {
+        exec: usize,
+        stream: bool,
+        n: usize,
+    },
+    Discard {
+        exec: usize,
+        stream: bool,
+    },
+    Forget {
+        exec: usize,
+    },
+    Produce {
+        exec: usize,
+        stream: bool,
+        n: usize,
+    },
+    Eat {
+        exec: usize,
+        n: usize,
+    },
+    Exit {
+        exec: usize,
+    },
+    HostSends {
+        frames: usize,
+    },
+    GuestReceives {
+        n: usize,
+    },
+    GuestWrites {
+        size: usize,
+    },
+    HostReceives {
+        frames: usize,
+    },
+    /// Both ends are saved and restored.
+    Restore,
 }
 
 /// What the model knows of one execution.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Model {
     /// Bytes submitted to stdin, less what a cancel took back.
     submitted: Vec<u8>,
@@ -82,6 +127,24 @@ impl World {
             models: BTreeMap::new(),
             in_flight: VecDeque::new(),
             next_byte: 0,
+        }
+    }
+
+    /// The host's end.
+    pub fn host(&self) -> &Conn {
+        &self.pair.host
+    }
+
+    /// A copy whose ends were saved and restored. Frames from the guest are in the device's
+    /// rings, and stay.
+    pub fn restored(&self) -> Self {
+        Self {
+            pair: self.pair.restored(),
+            limits: self.limits,
+            order: self.order.clone(),
+            models: self.models.clone(),
+            in_flight: self.in_flight.clone(),
+            next_byte: self.next_byte,
         }
     }
 
@@ -223,6 +286,7 @@ impl World {
                     self.pair.host_receives(&frame, rest);
                 }
             }
+            Op::Restore => self.pair = self.pair.restored(),
         }
         self.pair.drain_notices();
         self.pair.notices.clear();
@@ -266,6 +330,24 @@ impl World {
             }
         }
         for (id, model) in &self.models {
+            if let Some(progress) = self.pair.host.progress(*id) {
+                let submitted = model.submitted.len() as u64;
+                assert!(progress.stdin_accepted <= submitted, "stdin of {id}");
+                assert!(
+                    progress.stdin_accepted == submitted || self.pair.host.terminal(*id).is_some(),
+                    "all that was submitted to {id} was accepted"
+                );
+                for (stream, consumed) in [
+                    (Stream::Stdout, progress.stdout_consumed),
+                    (Stream::Stderr, progress.stderr_consumed),
+                ] {
+                    let read = model.read.get(&stream).map_or(0, Vec::len);
+                    assert!(
+                        consumed == read as u64 || model.discarded.contains(&stream),
+                        "{stream:?} of {id} was read to {read}, not to {consumed}"
+                    );
+                }
+            }
             if let Some(command) = self.pair.commands.get(id) {
                 let eaten = &command.eaten;
                 assert_eq!(eaten[..], model.submitted[..eaten.len()], "stdin of {id}");

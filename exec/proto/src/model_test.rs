@@ -5,6 +5,7 @@
 use alloc::vec;
 
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::{Op, World};
 use crate::host::Stdin;
@@ -35,6 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
         6 => prop_oneof![1..20usize, 1..3000usize].prop_map(|n| Op::GuestReceives { n }),
         5 => (FRAME_MAX / 3..FRAME_MAX).prop_map(|size| Op::GuestWrites { size }),
         5 => (1..5usize).prop_map(|frames| Op::HostReceives { frames }),
+        3 => Just(Op::Restore),
     ]
 }
 
@@ -55,6 +57,44 @@ fn limits() -> impl Strategy<Value = Limits> {
     )
 }
 
+/// Everything that either end sent, read or counted is the same in both.
+fn assert_alike(a: &World, b: &World) {
+    assert_eq!(a.pair.to_guest, b.pair.to_guest);
+    assert_eq!(a.in_flight, b.in_flight);
+    assert_eq!(a.pair.commands, b.pair.commands);
+    assert_eq!(a.pair.host.active(), b.pair.host.active());
+    for (id, model) in &a.models {
+        assert_eq!(model.read, b.models[id].read);
+        assert_eq!(a.pair.host.terminal(*id), b.pair.host.terminal(*id));
+        assert_eq!(a.pair.host.progress(*id), b.pair.host.progress(*id));
+    }
+    assert_eq!(a.pair.host.save(), b.pair.host.save());
+}
+
+#[test]
+fn saving_and_restoring_both_ends_after_every_step_changes_nothing() {
+    // The same lists in each run: a failing one is shrunk and printed.
+    let config = ProptestConfig {
+        cases: 60,
+        ..ProptestConfig::default()
+    };
+    let lists = (limits(), prop::collection::vec(op(), 1..250));
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let outcome = TestRunner::new_with_rng(config, rng).run(&lists, |(limits, ops)| {
+        let mut world = World::new(limits).restored();
+        for op in &ops {
+            world.apply(op);
+            world.apply(&Op::Restore);
+            world.check();
+        }
+        world.finish();
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -69,6 +109,28 @@ proptest! {
             world.check();
         }
         world.finish();
+    }
+
+    #[test]
+    fn a_restored_connection_does_exactly_what_the_original_would(
+        limits in limits(),
+        ops in prop::collection::vec(op(), 1..200),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let (before, after) = ops.split_at(cut.index(ops.len()));
+        let mut original = World::new(limits);
+        for op in before {
+            original.apply(op);
+        }
+        let mut restored = original.restored();
+        for op in after {
+            original.apply(op);
+            restored.apply(op);
+            assert_alike(&original, &restored);
+        }
+        original.finish();
+        restored.finish();
+        assert_alike(&original, &restored);
     }
 
     #[test]

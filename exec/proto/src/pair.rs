@@ -19,6 +19,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -30,7 +31,7 @@ use crate::{
 };
 
 /// A command inside the guest, played by the test.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Command {
     /// Output that the command has written into its pipes and nobody has read.
     pub pipes: BTreeMap<Stream, VecDeque<u8>>,
@@ -87,6 +88,32 @@ impl Pair {
             notices: Vec::new(),
             requests: BTreeMap::new(),
             refuse: None,
+        }
+    }
+
+    /// Both ends as a snapshot brings them back: the host's by way of the bytes of a state file,
+    /// the guest's as it lies in guest memory. What is on its way to the guest is in the device's
+    /// rings, and stays.
+    pub fn restored(&self) -> Self {
+        let saved = self.host.save().unwrap();
+        let read = host::SavedConn::decode(&saved.encode()).unwrap();
+        assert_eq!(read, saved, "the bytes say what was saved");
+        let mut host = host::Conn::restore(read, || Duration::ZERO).unwrap();
+        assert_eq!(host.save().unwrap(), saved, "nothing changed on the way");
+        assert_eq!(
+            host.poll_notice(),
+            Some(Notice::Ready(saved.ready().clone())),
+            "the captured Ready is told"
+        );
+        assert_eq!(host.poll_notice(), None);
+        Self {
+            host,
+            guest: self.guest.clone(),
+            commands: self.commands.clone(),
+            to_guest: self.to_guest.clone(),
+            notices: Vec::new(),
+            requests: self.requests.clone(),
+            refuse: self.refuse,
         }
     }
 

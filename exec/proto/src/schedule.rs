@@ -13,10 +13,14 @@
 //! The scheduler holds names only. What a slot has to send is the connection's business: it is
 //! asked when the slot's turn comes, and a slot that turns out to have nothing is passed over.
 
+mod saved;
+
 use alloc::collections::VecDeque;
 
 use crate::CONTROL_QUEUE;
 use crate::id::ExecId;
+
+pub(crate) use saved::Order;
 
 /// Controls that may leave before a slot gets its turn.
 pub const CONTROLS_PER_ROUND: u8 = 4;
@@ -59,7 +63,7 @@ enum Phase {
 /// Callers put an execution in at most once per class until its turn came, which they mark beside
 /// the execution, and take it out when they forget it. That bounds both lists by the number of
 /// executions known.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Scheduler<C> {
     acks: VecDeque<ExecId>,
     controls: VecDeque<C>,
@@ -127,6 +131,14 @@ impl<C> Scheduler<C> {
 
     /// Takes an execution out of both lists. Its owner forgets it.
     pub fn remove(&mut self, id: ExecId) {
+        let place = self.acks.iter().position(|ack| *ack == id);
+        // A round has as many acknowledgements as stood in line when it began; one that leaves
+        // the line must not let a later one in.
+        if let Phase::Acks { left } = &mut self.phase
+            && place.is_some_and(|place| place < *left)
+        {
+            *left = left.saturating_sub(1);
+        }
         self.acks.retain(|ack| *ack != id);
         self.slots.retain(|slot| *slot != Slot::Exec(id));
     }

@@ -17,7 +17,7 @@ use crate::message::{
 };
 use crate::{GENERATION, PeerFault, REQUEST_MAX, REQUEST_PART};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Decoder {
     head: [u8; HEADER_LEN],
     have: usize,
@@ -27,14 +27,14 @@ pub(super) struct Decoder {
 }
 
 /// The frame whose payload is coming in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Body {
     header: Header,
     left: usize,
     sink: Sink,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Sink {
     /// Into the ring of this execution.
     Stdin(ExecId),

@@ -9,14 +9,14 @@ use crate::limits::Limits;
 use crate::message::{ExitStatus, Failure, StdinError};
 
 /// The last frame of an execution.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Terminal {
     Exited(ExitStatus),
     Failed(Failure),
 }
 
 /// A stream's way from the command to the channel. It holds no bytes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Output {
     pub(super) readable: bool,
     pub(super) ended: bool,
@@ -28,7 +28,7 @@ impl Output {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Exec {
     pub(super) stdin: VecDeque<u8>,
     pub(super) stdin_credit: Receiver,

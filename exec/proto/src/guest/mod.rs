@@ -98,7 +98,7 @@ enum State {
 }
 
 /// Replies that belong to no execution.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Reply {
     Ready(Ready),
     Pong(u64),
@@ -111,7 +111,7 @@ const REPLY_QUEUE: usize = crate::CONTROL_QUEUE + 1;
 const STDIN_RING_KEPT: usize = 4096;
 
 /// The guest's end; see the [module](self) for how to drive it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Conn {
     state: State,
     limits: Limits,

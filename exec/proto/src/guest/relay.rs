@@ -19,7 +19,7 @@ use crate::message::encode;
 
 /// The accounts of a relay. Bounded: an execution counts against `max_executions` until its
 /// account is closed, and stands in each map at most once.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Accounts {
     /// Executions whose end was told and whose output was not acknowledged whole.
     settling: BTreeMap<ExecId, Sender>,
@@ -29,7 +29,7 @@ pub(super) struct Accounts {
 }
 
 /// The one question for a look at the VM that a client may have open.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Look {
     #[default]
     None,

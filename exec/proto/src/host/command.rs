@@ -393,7 +393,7 @@ impl Conn {
 }
 
 /// Longest name of a program that is kept for people, in bytes.
-const PROGRAM_MAX: usize = 64;
+pub(super) const PROGRAM_MAX: usize = 64;
 
 /// The last part of the program's name, as far as it is kept.
 fn program(request: &Request) -> Box<str> {

@@ -12,6 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use minicbor::{Decode, Encode};
 
 use super::stall::Meter;
 use crate::credit::{Receiver, Sender};
@@ -20,14 +21,17 @@ use crate::limits::Limits;
 use crate::message::{ExitStatus, Failure, StdinError};
 
 /// How an execution ended, once and for all.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Terminal {
     /// The command ran and ended.
-    Exited(ExitStatus),
+    #[n(0)]
+    Exited(#[n(0)] ExitStatus),
     /// The command never ran, or the guest broke the protocol of this execution.
-    Failed(Failure),
+    #[n(1)]
+    Failed(#[n(0)] Failure),
     /// The connection or the VM ended first; whether the command ended is not known.
-    Lost(String),
+    #[n(2)]
+    Lost(#[n(0)] String),
 }
 
 /// A retained chunk of output. Its bytes are an allocation of their own size, never a slice of
@@ -51,14 +55,30 @@ pub(super) enum Keep {
 pub(super) struct Output {
     pub(super) keep: Keep,
     pub(super) chunks: VecDeque<Chunk>,
+    /// Bytes of this stream that were accepted since the start, kept or not.
+    pub(super) received: u64,
 }
 
 impl Output {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             keep: Keep::Keep,
+            received: 0,
             chunks: VecDeque::new(),
         }
+    }
+
+    /// Bytes held for a reader.
+    pub(super) fn held(&self) -> u64 {
+        self.chunks
+            .iter()
+            .map(|chunk| chunk.data.len() as u64)
+            .sum()
+    }
+
+    /// Bytes that a reader has taken or that were thrown away.
+    pub(super) fn consumed(&self) -> u64 {
+        self.received.saturating_sub(self.held())
     }
 
     /// Takes the front chunk. The list gives memory back as it shrinks: what is retained for an
@@ -82,14 +102,18 @@ pub(super) struct Input {
     pub(super) state: InputState,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub(super) enum InputState {
+    #[n(0)]
     Open,
     /// EOF is committed; it leaves when nothing is pending.
+    #[n(1)]
     Closing,
     /// EOF was sent, or stdin never was a pipe.
+    #[n(2)]
     Closed,
-    Broken(StdinError),
+    #[n(3)]
+    Broken(#[n(0)] StdinError),
 }
 
 /// Who is at the other end, as far as credit goes.

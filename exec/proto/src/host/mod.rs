@@ -28,6 +28,7 @@ mod forward;
 mod inspect;
 mod read;
 mod receive;
+mod saved;
 mod stall;
 mod transmit;
 
@@ -48,6 +49,7 @@ pub use config::{Clock, Config, ConfigError};
 pub use execution::Terminal;
 pub use inspect::{ExecView, Inspection, View};
 pub use read::{Event, Read};
+pub use saved::{Progress, RestoreError, SaveError, SavedConn};
 pub use stall::Stalls;
 
 use execution::{Exec, Peer, Phase};
@@ -163,6 +165,8 @@ pub struct Conn {
     /// The agent of this connection keeps no limits.
     legacy: bool,
     state: State,
+    /// The agent's Ready of the last connection that got there.
+    agent: Option<Ready>,
     /// Connections begun in this VM's life; the guest repeats the number in its Ready.
     connection: u64,
     ids: IdSource,
@@ -205,6 +209,7 @@ impl Conn {
             relayed: false,
             legacy: false,
             state: State::Waiting,
+            agent: None,
             connection: 0,
             ids: IdSource::new(),
             execs: BTreeMap::new(),

@@ -238,6 +238,7 @@ impl Conn {
             Some(_) => {}
         }
         self.state = State::Ready;
+        self.agent = Some(ready.clone());
         self.ready_notice = Some(ready);
         Ok(())
     }
@@ -313,7 +314,9 @@ impl Conn {
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
-        if exec.output(stream).keep == Keep::Discard {
+        let output = exec.output(stream);
+        output.received = output.received.saturating_add(payload.len() as u64);
+        if output.keep == Keep::Discard {
             exec.consume(payload.len(), true);
             self.schedule_ack(id);
             return;

@@ -1,0 +1,271 @@
+//! The host's end as it is saved in a snapshot, and the way back.
+//!
+//! ```text
+//!  Conn ── save ──► SavedConn ── encode ──► bytes of the state file
+//!       ◄─ restore ─          ◄─ decode ──
+//! ```
+//!
+//! A restored connection goes on exactly as the original would have from the cut on: the limits
+//! and the agent's Ready as they were, every byte that was accepted and not delivered, every
+//! counter, what stands in line and where the round stands, and the last id used, so that none is
+//! ever used again. `Conn::save` is the cut: whoever guards the connection by a lock takes it for
+//! this one call, in which no byte is copied. A fork restores from clones of the value itself.
+//!
+//! What is not here:
+//!
+//! * **The guest's end.** It lives in guest memory, which has to be captured at the same moment:
+//!   the guest stands still, and no frame is under way from one to the other except in
+//! * **the device**, whose state includes its rings and the frame that it has placed in part. A
+//!   frame counts as sent once [`Conn::poll_transmit`] gave it; one that the guest wrote counts as
+//!   received once it was delivered. Between [`Conn::judge`] and [`Conn::deliver`] nothing can be
+//!   saved.
+//! * **Whoever waits**: handles, wakers, and notices, which are drained after each call anyway.
+//!   The first notice of a restored connection is [`Notice::Ready`](super::Notice::Ready) with the
+//!   Ready that was captured.
+//! * **Time.** Nothing in here waits for a deadline, and how long executions have waited is
+//!   counted anew, by the clock of the new process.
+//! * **The other sockets.** A client of a relay does not survive, so the end that
+//!   [faces one](Conn::facing_relay) cannot be saved.
+//!
+//! # How executions come back
+//!
+//! All are there, with nobody holding them, and count against `max_executions` as before.
+//! [`Conn::executions`] names them. Whoever restores decides on each, before the guest runs:
+//!
+//! * **adopt**: make a handle for it; [`Conn::progress`] says where its streams stand;
+//! * **discard**: [`Conn::forget`]. Output is thrown away and acknowledged, stdin ends, the slot
+//!   comes back at the command's end;
+//! * **kill**: [`Conn::kill`], then `forget`.
+//!
+//! Output that a relay had passed on and whose reader had not consumed it went with that reader.
+//! It stays charged until [`Conn::release_forwarded`] or `forget`.
+//!
+//! # The bytes
+//!
+//! CBOR: a version, then one array whose order the structs of `format` give. A version is
+//! never changed, only followed by another. The bytes are input like any other: `decode` reads
+//! the form, `restore` checks every number against every rule that a live connection keeps, and
+//! neither allocates more than a small multiple of what it was given.
+
+mod execution;
+mod format;
+mod restore;
+mod save;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::GENERATION;
+use crate::host::{ConfigError, Conn};
+use crate::id::ExecId;
+use crate::limits::Limits;
+use crate::message::Ready;
+
+/// The version of the saved form that this library writes, and the only one that it reads.
+const VERSION: u32 = 1;
+
+/// The host's end of a connection at one moment; see the [module](self).
+///
+/// Clones share the payloads. Among them may be the application's own buffers of stdin: dropping
+/// the last clone may run its code, so not under a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedConn(format::ConnV1);
+
+impl SavedConn {
+    /// The limits that hold after the restore, whatever the library's defaults are by then.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.0.bootstrap.limits
+    }
+
+    /// What the agent said of itself.
+    #[must_use]
+    pub fn ready(&self) -> &Ready {
+        &self.0.ready
+    }
+
+    /// The bytes for the state file. They hold everything that was unread and unsent, so this
+    /// copies at most `max_executions` × `output_limit`, and the stdin that was being written.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        crate::message::encode(&(VERSION, &self.0))
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote, to the last byte. Checks the form alone; the
+    /// rules are checked by [`Conn::restore`].
+    ///
+    /// # Errors
+    /// [`RestoreError::Version`] or [`RestoreError::Malformed`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, RestoreError> {
+        let malformed = |error: minicbor::decode::Error| RestoreError::Malformed {
+            reason: alloc::format!("{error}"),
+        };
+        let mut decoder = minicbor::Decoder::new(bytes);
+        if decoder.array().map_err(malformed)? != Some(2) {
+            return Err(RestoreError::Malformed {
+                reason: String::from("it is not a version and a state"),
+            });
+        }
+        let found = decoder.u32().map_err(malformed)?;
+        if found != VERSION {
+            return Err(RestoreError::Version {
+                found,
+                supported: VERSION,
+            });
+        }
+        let conn = decoder.decode().map_err(malformed)?;
+        match bytes.len().saturating_sub(decoder.position()) {
+            0 => Ok(Self(conn)),
+            more => Err(RestoreError::Malformed {
+                reason: alloc::format!("{more} bytes follow it"),
+            }),
+        }
+    }
+}
+
+/// How far the streams of an execution have got. Positions are bytes since its start, so that
+/// whoever adopts it can go on exactly where the last one stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Stdin accepted: handed to the channel, or pending and sure to be unless the command stops
+    /// reading. The next byte to write is this one.
+    pub stdin_accepted: u64,
+    /// Stdout taken by a reader, passed on by a relay, or discarded. The next byte read is this
+    /// one.
+    pub stdout_consumed: u64,
+    /// The same of stderr.
+    pub stderr_consumed: u64,
+}
+
+impl Conn {
+    /// The executions that somebody holds or, after a restore, may adopt, in the order of their
+    /// ids. They may have ended.
+    pub fn executions(&self) -> impl Iterator<Item = ExecId> + '_ {
+        let held = self.execs.iter().filter(|(_, exec)| !exec.forgotten);
+        held.map(|(id, _)| *id)
+    }
+
+    /// How far the streams of an execution have got, `None` if it is not known.
+    #[must_use]
+    pub fn progress(&self, id: ExecId) -> Option<Progress> {
+        let exec = self.execs.get(&id)?;
+        let input = &exec.input;
+        Some(Progress {
+            stdin_accepted: input
+                .credit
+                .sent()
+                .saturating_add(input.pending.len() as u64),
+            stdout_consumed: exec.stdout.consumed(),
+            stderr_consumed: exec.stderr.consumed(),
+        })
+    }
+}
+
+/// Why there is nothing to save.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SaveError {
+    /// The agent has not said Ready, or its connection ended: there are no two ends to go on.
+    NotReady,
+    /// A frame was judged and is being copied. Stop the device between two chains first.
+    MidFrame,
+    /// The other end is a relay; its client's connection does not survive.
+    Relayed,
+}
+
+impl fmt::Display for SaveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotReady => {
+                "the agent in the guest is not ready, so its connection cannot be saved; wait \
+                 until it is"
+            }
+            Self::MidFrame => {
+                "a frame from the guest is being delivered; stop the device before saving the \
+                 connection"
+            }
+            Self::Relayed => "an attached client's connection is not part of a snapshot",
+        })
+    }
+}
+
+impl core::error::Error for SaveError {}
+
+/// A saved connection that cannot be restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// Another version of the saved form.
+    Version {
+        /// What was found.
+        found: u32,
+        /// What this library reads.
+        supported: u32,
+    },
+    /// The agent speaks another generation of the protocol.
+    Generation {
+        /// The agent's.
+        found: u32,
+    },
+    /// Cut off, or not what was written.
+    Malformed {
+        /// What is wrong, for people.
+        reason: String,
+    },
+    /// Limits, hostname, environment or working directory cannot work.
+    Config(ConfigError),
+    /// A rule of the connection is broken.
+    Connection {
+        /// What is wrong, for people.
+        rule: &'static str,
+    },
+    /// A rule of an execution is broken.
+    Execution {
+        /// Which one.
+        id: ExecId,
+        /// What is wrong, for people.
+        rule: &'static str,
+    },
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { found, supported } => write!(
+                f,
+                "the saved connection has version {found}, this library reads {supported}; \
+                 restore it with the library that saved it"
+            ),
+            Self::Generation { found } => write!(
+                f,
+                "the saved agent speaks generation {found} of the exec protocol, this library \
+                 {GENERATION}; restore it with the library that saved it"
+            ),
+            Self::Malformed { reason } => {
+                write!(f, "the saved connection cannot be read: {reason}")
+            }
+            Self::Config(error) => write!(f, "the saved connection cannot work: {error}"),
+            Self::Connection { rule } => {
+                write!(f, "the saved connection contradicts itself: {rule}")
+            }
+            Self::Execution { id, rule } => {
+                write!(f, "the saved execution {id} contradicts itself: {rule}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for RestoreError {}
+
+#[cfg(test)]
+#[path = "saved_test.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "hostile_test.rs"]
+mod hostile_tests;
+
+#[cfg(test)]
+#[path = "rules_test.rs"]
+mod rules_tests;

@@ -1,0 +1,555 @@
+//! What comes back.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::frame::{FromGuest, ToGuest};
+use crate::host::{Event, Notice, Start, StartError, Stdin, Terminal, Verdict, WriteError};
+use crate::message::StdinError;
+use crate::pair::{Pair, argv, bytes, exit_code, raw};
+use crate::{FailureKind, HEADER_LEN, Header, Stream};
+
+pub(super) fn small() -> Limits {
+    Limits {
+        max_executions: 16,
+        input_limit: 64,
+        output_limit: 1024,
+        stdin_chunk_size: 16,
+        output_chunk_size: 128,
+    }
+}
+
+fn epipe() -> StdinError {
+    StdinError {
+        errno: 32,
+        name: "EPIPE".into(),
+        message: "Broken pipe".into(),
+    }
+}
+
+pub(super) fn restored(saved: SavedConn) -> Result<Conn, RestoreError> {
+    Conn::restore(saved, || Duration::ZERO)
+}
+
+/// Ends with an execution in every state that there is, and something in every line.
+pub(super) fn busy() -> Pair {
+    let mut pair = Pair::new(small());
+    let streaming = pair.running(Stdin::Pipe);
+    pair.produce(streaming, Stream::Stdout, b"first line\n");
+    pair.host.write_stdin(streaming, bytes(200)).unwrap();
+    pair.settle();
+    pair.produce(streaming, Stream::Stderr, b"a warning\n");
+    pair.eat(streaming, 10);
+    pair.settle();
+    pair.host.read(streaming, Stream::Stdout, &mut [0; 4]);
+
+    let broken = pair.running(Stdin::Pipe);
+    pair.produce(broken, Stream::Stdout, b"before");
+    pair.settle();
+    pair.guest.stdin_error(broken, epipe());
+    pair.settle();
+    pair.produce(broken, Stream::Stdout, b"after");
+    pair.settle();
+
+    let discarding = pair.running(Stdin::Null);
+    pair.host.discard(discarding, Stream::Stderr);
+    pair.produce(discarding, Stream::Stderr, &[0; 100]);
+    pair.settle();
+    pair.host.kill(discarding).unwrap();
+    pair.host_sends();
+
+    let ended = pair.running(Stdin::Null);
+    pair.produce(ended, Stream::Stdout, b"the result");
+    pair.exit(ended, exit_code(3));
+    pair.settle();
+
+    pair.refuse = Some(FailureKind::NotFound);
+    let failed = pair.start(Stdin::Null);
+    pair.settle();
+    assert!(pair.host.next_event(failed).is_some());
+
+    let forgotten = pair.running(Stdin::Pipe);
+    pair.host.forget(forgotten);
+
+    let condemned = pair.running(Stdin::Pipe);
+    let chunk = raw(FromGuest::Stdout.to_wire(), condemned.get(), b"kept");
+    pair.host_receives(&chunk, 4);
+
+    pair.start(Stdin::Bytes(Bytes::from_static(b"fixed")));
+    let large = "w".repeat(50_000);
+    pair.try_start(&["half", &large], Stdin::Null).unwrap();
+    for _ in 0..3 {
+        pair.host.signal(streaming, 10).unwrap();
+    }
+    let half_sent = |pair: &Pair| {
+        let begun = |exec: &format::ExecV1| {
+            matches!(exec.phase, format::PhaseV1::Requesting { begun: true, .. })
+        };
+        pair.host.save().unwrap().0.execs.iter().any(begun)
+    };
+    while !half_sent(&pair) {
+        assert!(pair.host_sends());
+    }
+    pair.start(Stdin::Null);
+    let empty = raw(FromGuest::Stdout.to_wire(), condemned.get(), b"");
+    pair.host_receives(&empty, 0);
+    pair.host.read(streaming, Stream::Stdout, &mut [0; 4]);
+    pair.host.signal(streaming, 15).unwrap();
+    pair.host.ping(77).unwrap();
+    // Of a kind that a newer agent may know, with the flag that it may be skipped.
+    let mut unknown = raw(0xff, 0, b"");
+    unknown[5] = 0x80;
+    pair.host_receives(&unknown, 0);
+    pair.host.power_off(true, 1500);
+    pair.host.read(ended, Stream::Stdout, &mut [0; 4]);
+    pair
+}
+
+#[test]
+fn every_state_of_an_execution_comes_back_and_goes_on_to_its_end() {
+    let mut pair = busy().restored();
+    // Everything in line leaves, the guest answers, and nothing is owed.
+    pair.settle();
+    assert!(pair.notices.contains(&Notice::Pong(77)));
+    let ids: Vec<ExecId> = pair
+        .host
+        .inspect()
+        .executions
+        .iter()
+        .map(|e| e.id)
+        .collect();
+    assert_eq!(ids.len(), 10);
+    for id in ids {
+        pair.eat(id, usize::MAX);
+        while pair.host.next_event(id).is_some() {}
+        pair.settle();
+        pair.exit(id, exit_code(0));
+        pair.settle();
+        pair.host.forget(id);
+    }
+    assert_eq!(pair.host.active(), 0);
+    assert!(pair.host.inspect().executions.is_empty());
+    assert_eq!(pair.guest.executions(), 0);
+}
+
+#[test]
+fn what_stands_in_line_leaves_in_the_same_order() {
+    let mut original = busy();
+    let mut restored = original.restored();
+    let mut kinds = Vec::new();
+    loop {
+        let frames = [original.host.poll_transmit(), restored.host.poll_transmit()];
+        let [a, b] = frames.map(|frame| frame.map(|frame| (frame.head, frame.body)));
+        assert_eq!(a, b);
+        let Some((head, _)) = a else { break };
+        kinds.extend(ToGuest::from_wire(Header::decode(&head).kind));
+    }
+    let sent = |kind| kinds.iter().filter(|sent| **sent == kind).count();
+    for kind in [
+        ToGuest::PowerOff,
+        ToGuest::Ping,
+        ToGuest::Kill,
+        ToGuest::Signal,
+        ToGuest::OutputAck,
+    ] {
+        assert!(sent(kind) > 0, "{kind:?} in {kinds:?}");
+    }
+    assert!(sent(ToGuest::Request) > 2);
+    assert_eq!(restored.host.save(), original.host.save());
+    let (restored, original) = (restored.host.inspect(), original.host.inspect());
+    assert_eq!(restored.faults, original.faults);
+    assert_eq!((restored.skipped, original.skipped), (1, 1));
+    for (restored, original) in restored.executions.iter().zip(&original.executions) {
+        assert_eq!(restored.program, original.program);
+    }
+}
+
+#[test]
+fn a_ping_that_was_sent_is_answered_after_the_restore() {
+    let mut pair = Pair::new(small());
+    pair.host.ping(5).unwrap();
+    assert!(pair.host_sends());
+    let mut pair = pair.restored();
+    pair.settle();
+    assert_eq!(pair.notices, [Notice::Pong(5)]);
+}
+
+#[test]
+fn what_was_told_before_the_snapshot_is_not_told_again() {
+    let mut pair = Pair::new(small());
+    let id = pair.running(Stdin::Null);
+    assert!(matches!(
+        pair.host.next_event(id),
+        Some(Event::Started { .. })
+    ));
+    let mut pair = pair.restored();
+    assert_eq!(pair.host.next_event(id), None);
+    assert_eq!(pair.host.pid(id), Some(100));
+    pair.exit(id, exit_code(0));
+    pair.settle();
+    assert!(matches!(pair.host.next_event(id), Some(Event::End(_))));
+    let mut pair = pair.restored();
+    assert_eq!(pair.host.next_event(id), None);
+}
+
+#[test]
+fn what_was_not_read_comes_back_in_the_order_in_which_it_came() {
+    let mut pair = busy();
+    let mut restored = pair.restored();
+    for id in pair.host.executions().collect::<Vec<_>>() {
+        loop {
+            let event = pair.host.next_event(id);
+            assert_eq!(restored.host.next_event(id), event, "of {id}");
+            if event.is_none() {
+                break;
+            }
+        }
+    }
+    let mut pair = Pair::new(small());
+    let id = pair.running(Stdin::Pipe);
+    pair.produce(id, Stream::Stderr, b"one");
+    pair.settle();
+    pair.guest.stdin_error(id, epipe());
+    pair.settle();
+    pair.produce(id, Stream::Stdout, b"two");
+    pair.settle();
+    pair.exit(id, exit_code(0));
+    pair.settle();
+    let mut restored = pair.restored();
+    let events: Vec<Event> = core::iter::from_fn(|| restored.host.next_event(id)).collect();
+    assert_eq!(
+        events,
+        [
+            Event::Started { pid: 100 },
+            Event::Stderr(Bytes::from_static(b"one")),
+            Event::StdinError(epipe()),
+            Event::Stdout(Bytes::from_static(b"two")),
+            Event::End(Terminal::Exited(exit_code(0))),
+        ]
+    );
+}
+
+#[test]
+fn a_restored_chunk_owns_an_allocation_of_its_own_size() {
+    let mut pair = busy().restored();
+    let mut chunks = 0;
+    for id in pair.host.executions().collect::<Vec<_>>() {
+        for stream in Stream::ALL {
+            while let Some(chunk) = pair.host.take_chunk(id, stream) {
+                let len = chunk.len();
+                let owned = chunk.try_into_mut().expect("nobody else holds it");
+                assert_eq!(owned.capacity(), len);
+                chunks += 1;
+            }
+        }
+    }
+    assert!(chunks > 4);
+}
+
+#[test]
+fn ids_go_on_behind_the_last_one_used_before_the_snapshot() {
+    let mut pair = Pair::new(small());
+    for _ in 0..3 {
+        let id = pair.running(Stdin::Null);
+        pair.exit(id, exit_code(0));
+        pair.settle();
+        pair.host.forget(id);
+    }
+    let mut pair = pair.restored();
+    assert_eq!(pair.host.executions().count(), 0);
+    // Late frames of those that are gone reach nobody; those of one to come are no frames yet.
+    let late = raw(FromGuest::Stdout.to_wire(), 3, b"late");
+    assert_eq!(pair.host_receives(&late, 4), Verdict::Discard(4));
+    let id = pair.running(Stdin::Null);
+    assert_eq!(id.get(), 4);
+    let early = raw(FromGuest::Stdout.to_wire(), 5, b"early");
+    assert!(matches!(pair.host_receives(&early, 5), Verdict::Close(_)));
+}
+
+#[test]
+fn limits_and_ready_are_those_that_were_captured() {
+    let limits = Limits {
+        output_limit: 5000,
+        ..small()
+    };
+    assert_ne!(limits, Limits::default());
+    let pair = Pair::new(limits);
+    let saved = pair.host.save().unwrap();
+    assert_eq!(saved.limits(), &limits);
+    assert_eq!(saved.ready().exec_limits, Some(limits));
+    let restored = pair.restored();
+    assert_eq!(restored.host.limits(), &limits);
+    assert!(restored.host.is_ready());
+}
+
+#[test]
+fn admission_counts_the_restored_executions() {
+    let limits = Limits {
+        max_executions: 2,
+        ..small()
+    };
+    let mut pair = Pair::new(limits);
+    let unread = pair.running(Stdin::Null);
+    pair.produce(unread, Stream::Stdout, b"unread");
+    pair.exit(unread, exit_code(0));
+    pair.running(Stdin::Null);
+    pair.settle();
+    let mut pair = pair.restored();
+    assert_eq!(pair.host.active(), 2);
+    let refused = StartError::AtCapacity {
+        limit: 2,
+        active: 2,
+    };
+    assert_eq!(pair.try_start(&["one more"], Stdin::Null), Err(refused));
+    assert_eq!(pair.read_all(unread, Stream::Stdout), b"unread");
+    assert_eq!(pair.host.active(), 1);
+    pair.running(Stdin::Null);
+}
+
+#[test]
+fn an_adopted_execution_goes_on_where_its_streams_stood() {
+    let mut pair = Pair::new(small());
+    let id = pair.running(Stdin::Pipe);
+    let stdin = bytes(300);
+    let (stdout, stderr) = (bytes(400), bytes(90));
+    pair.host.write_stdin(id, stdin.slice(..100)).unwrap();
+    pair.produce(id, Stream::Stdout, &stdout);
+    pair.produce(id, Stream::Stderr, &stderr);
+    pair.settle();
+    let mut seen = vec![0; 150];
+    assert_eq!(
+        pair.host.read(id, Stream::Stdout, &mut seen),
+        crate::host::Read::Data(150)
+    );
+    let mut pair = pair.restored();
+    let progress = pair.host.progress(id).unwrap();
+    assert_eq!(
+        progress,
+        Progress {
+            stdin_accepted: 100,
+            stdout_consumed: 150,
+            stderr_consumed: 0,
+        }
+    );
+    // The write that was under way is finished first, and not by whoever adopts.
+    assert_eq!(
+        pair.host.write_stdin(id, stdin.slice(100..)),
+        Err(WriteError::Busy)
+    );
+    let mut at = usize::try_from(progress.stdin_accepted).unwrap();
+    let mut errors = Vec::new();
+    for _ in 0..100 {
+        pair.settle();
+        pair.eat(id, usize::MAX);
+        if at < stdin.len() && pair.host.write_stdin(id, stdin.slice(at..)).is_ok() {
+            at = stdin.len();
+        }
+        seen.extend(pair.read_all(id, Stream::Stdout));
+        errors.extend(pair.read_all(id, Stream::Stderr));
+    }
+    assert_eq!(seen, stdout);
+    assert_eq!(errors, stderr);
+    assert_eq!(pair.commands[&id].eaten, stdin);
+}
+
+#[test]
+fn an_execution_that_nobody_adopts_is_drained_or_killed() {
+    let mut pair = Pair::new(small());
+    let discarded = pair.running(Stdin::Pipe);
+    let killed = pair.running(Stdin::Pipe);
+    for id in [discarded, killed] {
+        pair.produce(id, Stream::Stdout, &[1; 5000]);
+    }
+    pair.settle();
+    let mut pair = pair.restored();
+    assert_eq!(
+        pair.host.executions().collect::<Vec<_>>(),
+        [discarded, killed]
+    );
+    pair.host.kill(killed).unwrap();
+    pair.host.forget(killed);
+    pair.host.forget(discarded);
+    assert_eq!(pair.host.executions().count(), 0);
+    pair.settle();
+    assert_eq!(pair.commands[&killed].kills, 1);
+    assert!(pair.commands[&discarded].pipes[&Stream::Stdout].is_empty());
+    assert!(pair.commands[&discarded].stdin_eof);
+    assert_eq!(pair.host.active(), 1);
+    pair.exit(discarded, exit_code(0));
+    pair.settle();
+    assert_eq!(pair.host.active(), 0);
+}
+
+#[test]
+fn forks_of_one_snapshot_know_nothing_of_each_other() {
+    let pair = busy();
+    let saved = pair.host.save().unwrap();
+    let mut forks: Vec<Conn> = (0..2).map(|_| restored(saved.clone()).unwrap()).collect();
+    let id = forks[0].executions().next().unwrap();
+    while forks[0].next_event(id).is_some() {}
+    forks[0].forget(id);
+    assert_eq!(forks[1].save(), Ok(saved));
+}
+
+#[test]
+fn output_that_a_relay_passed_on_stays_charged_until_it_is_released() {
+    let mut pair = Pair::new(small());
+    let id = pair.running(Stdin::Null);
+    pair.produce(id, Stream::Stdout, &[1; 100]);
+    pair.settle();
+    pair.host.take_forwarded(id, Stream::Stdout).unwrap();
+    pair.exit(id, exit_code(0));
+    pair.settle();
+    let mut pair = pair.restored();
+    assert_eq!(pair.host.progress(id).unwrap().stdout_consumed, 100);
+    assert_eq!(
+        (pair.host.active(), pair.view(id).output_forwarded),
+        (1, 356)
+    );
+    pair.host.release_forwarded(id, 356).unwrap();
+    assert_eq!(pair.host.active(), 0);
+}
+
+#[test]
+fn what_has_no_two_ends_to_go_on_is_not_saved() {
+    let mut pair = Pair::closed(small());
+    assert_eq!(pair.host.save(), Err(SaveError::NotReady));
+    pair.host.handle_opened();
+    assert_eq!(pair.host.save(), Err(SaveError::NotReady));
+    pair.settle();
+    let id = pair.running(Stdin::Null);
+    assert!(pair.host.save().is_ok());
+
+    let frame = raw(FromGuest::Stdout.to_wire(), id.get(), b"four");
+    let (head, payload) = frame.split_first_chunk::<HEADER_LEN>().unwrap();
+    assert_eq!(pair.host.judge(head, 4), Verdict::Accept(4));
+    assert_eq!(pair.host.save(), Err(SaveError::MidFrame));
+    pair.host.deliver(payload.to_vec()).unwrap();
+    assert!(pair.host.save().is_ok());
+
+    pair.host.handle_closed("the end");
+    assert_eq!(pair.host.save(), Err(SaveError::NotReady));
+
+    let client = Conn::facing_relay(crate::host::Config::default());
+    assert_eq!(client.save(), Err(SaveError::Relayed));
+}
+
+#[test]
+fn a_second_connection_is_saved_with_what_the_first_left_unread() {
+    let mut pair = Pair::new(small());
+    let id = pair.running(Stdin::Null);
+    let frame = raw(FromGuest::Stdout.to_wire(), id.get(), b"kept");
+    pair.host_receives(&frame, 4);
+    // One more was charged when the connection ended, and never delivered.
+    pair.host.judge(frame.first_chunk().unwrap(), 4);
+    pair.host.handle_closed("the guest closed its agent port");
+    pair.guest = crate::guest::Conn::new();
+    pair.to_guest.clear();
+    pair.host.handle_opened();
+    pair.settle();
+    let mut pair = pair.restored();
+    assert_eq!(pair.read_all(id, Stream::Stdout), b"kept");
+    assert!(matches!(pair.host.terminal(id), Some(Terminal::Lost(_))));
+    assert_eq!(pair.host.active(), 0);
+}
+
+/// A pair whose agent knows no limits.
+fn legacy() -> Pair {
+    let mut pair = Pair::closed(small());
+    pair.host = Conn::new(crate::host::Config {
+        limits: small(),
+        allow_legacy_guest: true,
+        ..crate::host::Config::default()
+    });
+    connect(&mut pair, None);
+    pair
+}
+
+fn connect(pair: &mut Pair, exec_limits: Option<Limits>) {
+    pair.host.handle_opened();
+    pair.host.poll_transmit().unwrap();
+    let ready = crate::message::encode(&Ready {
+        generation: GENERATION,
+        connection: pair.host.inspect().connection,
+        exec_limits,
+        ..Ready::default()
+    });
+    pair.host_receives(&raw(FromGuest::Ready.to_wire(), 0, &ready), ready.len());
+    assert!(pair.host.is_ready());
+}
+
+#[test]
+fn a_guest_without_limits_comes_back_as_one_and_so_does_what_it_left() {
+    let mut pair = legacy();
+    let id = pair.start(Stdin::Pipe);
+    pair.host.poll_transmit().unwrap();
+    let started = raw(FromGuest::Started.to_wire(), id.get(), &[7, 0, 0, 0]);
+    pair.host_receives(&started, 4);
+    // More than the window, and more than the largest chunk, of a guest that has them.
+    pair.host.write_stdin(id, bytes(500)).unwrap();
+    while pair.host.poll_transmit().is_some() {}
+    let frame = raw(FromGuest::Stdout.to_wire(), id.get(), &[1; 500]);
+    assert_eq!(pair.host_receives(&frame, 500), Verdict::Accept(500));
+    let mut pair = pair.restored();
+    assert!(!pair.host.is_bounded());
+    assert_eq!(pair.host.write_stdin(id, bytes(500)), Ok(()));
+    assert!(pair.host.poll_transmit().is_some());
+    // The next connection's agent knows limits; what is left unread stays what it was.
+    pair.host.handle_closed("the guest closed its agent port");
+    connect(&mut pair, Some(small()));
+    let mut pair = pair.restored();
+    assert!(pair.host.is_bounded());
+    assert_eq!(pair.read_all(id, Stream::Stdout).len(), 500);
+}
+
+#[test]
+fn a_request_is_sent_whole_over_a_snapshot_between_any_two_of_its_parts() {
+    let large = "w".repeat(60_000);
+    for parts in 0..5 {
+        let mut pair = Pair::new(small());
+        let start = Start::new(argv(&["cmd", &large]), Stdin::Null).unwrap();
+        let id = pair.host.start(start).unwrap();
+        for _ in 0..parts {
+            pair.host_sends();
+            pair.guest_receives(1000);
+        }
+        let mut pair = pair.restored();
+        pair.settle();
+        assert_eq!(pair.requests[&id].argv[1].len(), 60_000, "after {parts}");
+    }
+}
+
+/// What version 1 wrote of `simple()`. A later library reads it as it was, or refuses it by name.
+const VERSION_1: &str = "\
+    82018ba40001010102851018401904001018800480a4000101010285101840190400101880036002\
+    829001820280f483820200408200808319020800008203f48205f482820081436f75748201814565\
+    72726f72001864f5f6f4f482008063636d6490028200824ba3008143636d6401800301f4f4838200\
+    00456c61746572820180830000008200f48200f48000f6f4f6f4f482008063636d64838081028200\
+    8081820082010ff600f60000";
+
+fn simple() -> Pair {
+    let mut pair = Pair::new(small());
+    let id = pair.running(Stdin::Pipe);
+    pair.produce(id, Stream::Stdout, b"out");
+    pair.produce(id, Stream::Stderr, b"error");
+    pair.host
+        .write_stdin(id, Bytes::from_static(b"in"))
+        .unwrap();
+    pair.settle();
+    pair.host.signal(id, 15).unwrap();
+    pair.start(Stdin::Bytes(Bytes::from_static(b"later")));
+    pair
+}
+
+#[test]
+fn the_bytes_of_version_1_are_what_they_were() {
+    let saved = simple().host.save().unwrap();
+    let bytes = saved.encode();
+    let hex = bytes.iter().map(|byte| alloc::format!("{byte:02x}"));
+    assert_eq!(hex.collect::<alloc::string::String>(), VERSION_1);
+    assert_eq!(SavedConn::decode(&bytes), Ok(saved));
+}
