@@ -28,7 +28,7 @@ mod forward;
 mod inspect;
 mod read;
 mod receive;
-mod saved;
+pub mod saved;
 mod stall;
 mod transmit;
 

@@ -18,7 +18,7 @@ const fn broken(rule: &'static str) -> RestoreError {
 }
 
 impl Conn {
-    /// The connection as it was saved; see the [module](super::saved) for what comes next.
+    /// The connection as it was saved; see the [module](crate::host::saved) for what comes next.
     /// `clock` is that of [`Config`]: how long executions wait is counted from here.
     ///
     /// # Errors
