@@ -123,8 +123,14 @@ fn in_rig(command: RigCommand, assets: &Assets) -> Result<Vec<Figure>> {
         command = command.file(path, path);
     }
     let outcome = forebay_rig::run(&command, assets, &mut rig::show)?;
+    let whose = if outcome.emulator_at_fault() {
+        "; the rig's emulator broke a guest meanwhile, which says nothing about the library: run it \
+         again"
+    } else {
+        ""
+    };
     if !outcome.status.success() {
-        bail!("the benchmark failed: {:?}", outcome.status);
+        bail!("the benchmark failed: {:?}{whose}", outcome.status);
     }
     let file = outcome
         .file(FIGURES)
@@ -136,11 +142,9 @@ fn here(bench: &Path, guest: &Guest, options: &Options) -> Result<Vec<Figure>> {
     let file = workspace::root().join("target/figures.json");
     let mut arguments = arguments("wall", options);
     arguments.extend(["--json".to_owned(), file.to_string_lossy().into_owned()]);
-    let status = Place::Here
-        .run(bench, &arguments, guest, DEADLINE, &mut |_| ())?
-        .status;
-    if !status.success() {
-        bail!("the benchmark failed: {status:?}");
+    let ended = Place::Here.run(bench, &arguments, guest, DEADLINE, &mut |_| ())?;
+    if !ended.success() {
+        bail!("the benchmark failed: {:?}", ended.status);
     }
     read(&file)
 }

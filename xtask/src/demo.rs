@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use forebay_images::progress::Progress;
 
 use crate::place::Place;
@@ -22,12 +22,14 @@ pub(crate) fn task(progress: &dyn Progress) -> Result<ExitCode> {
     let mut again = AGAIN;
     loop {
         let ended = place.run(&demo, &[], &guest, DEADLINE, &mut |_| ())?;
+        let succeeded = ended.success();
         match ended.void {
-            Some(why) if !ended.status.success() && again > 0 => {
+            Some(why) if !succeeded && again > 0 => {
                 progress.note(&format!("{why}; the demo runs again"));
                 again -= 1;
             }
-            _ => return Ok(rig::exit_code(ended.status)),
+            Some(why) if !succeeded => bail!("{why}, also when tried again"),
+            _ => return Ok(ended.status.map_or(ExitCode::FAILURE, rig::exit_code)),
         }
     }
 }

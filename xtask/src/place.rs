@@ -56,9 +56,24 @@ pub(crate) fn obstacle() -> Result<Option<String>> {
 
 /// How a program ended that boots guests.
 pub(crate) struct Ended {
-    pub(crate) status: Status,
+    /// `None` if nobody could tell.
+    pub(crate) status: Option<Status>,
     /// Why a failure would say nothing about the program; nothing on real hardware.
-    pub(crate) void: Option<&'static str>,
+    pub(crate) void: Option<String>,
+}
+
+impl Ended {
+    /// A program that gave no result.
+    pub(crate) fn failed() -> Self {
+        Self {
+            status: None,
+            void: None,
+        }
+    }
+
+    pub(crate) fn success(&self) -> bool {
+        self.status.is_some_and(Status::success)
+    }
 }
 
 const EMULATOR_AT_FAULT: &str =
@@ -100,7 +115,7 @@ impl Place {
     }
 
     /// Runs a program that boots guests, its output passed through and given to `watch`. At the
-    /// deadline it is killed, with all that it started, which is an error.
+    /// deadline it is killed, with its process group or the whole rig, which is an error.
     pub(crate) fn run(
         &self,
         program: &Path,
@@ -110,8 +125,13 @@ impl Place {
         watch: &mut dyn FnMut(&[u8]),
     ) -> Result<Ended> {
         match self {
-            Self::Here => here::run(program, arguments, guest, deadline, watch)
-                .map(|status| Ended { status, void: None }),
+            Self::Here => {
+                let status = here::run(program, arguments, guest, deadline, watch)?;
+                Ok(Ended {
+                    status: Some(status),
+                    void: None,
+                })
+            }
             Self::Rig(assets) => {
                 let command = with_guest(RigCommand::new(program.to_string_lossy()), guest)
                     .args(arguments)
@@ -121,11 +141,21 @@ impl Place {
                         watch(bytes);
                     }
                     rig::show(event);
-                })?;
-                Ok(Ended {
-                    status: outcome.status,
-                    void: outcome.emulator_at_fault().then_some(EMULATOR_AT_FAULT),
-                })
+                });
+                match outcome {
+                    Ok(outcome) => Ok(Ended {
+                        status: Some(outcome.status),
+                        void: outcome
+                            .emulator_at_fault()
+                            .then(|| EMULATOR_AT_FAULT.to_owned()),
+                    }),
+                    // A program of ours cannot break a kernel below it.
+                    Err(error) if error.emulator_at_fault() => Ok(Ended {
+                        status: None,
+                        void: Some(error.to_string()),
+                    }),
+                    Err(error) => Err(error.into()),
+                }
             }
         }
     }

@@ -27,13 +27,13 @@ impl Verdict {
     }
 }
 
-/// The names of the tests that failed: libtest's lines `test some::name ... FAILED`.
-pub(crate) fn failures(output: &str) -> Vec<String> {
+/// The names of the tests that passed: libtest's lines `test some::name ... ok`. A test that prints
+/// between its name and its result is not recognised.
+pub(crate) fn passed(output: &str) -> impl Iterator<Item = String> + '_ {
     let lines = output.lines().map(str::trim);
     lines
-        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
+        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... ok"))
         .map(str::to_owned)
-        .collect()
 }
 
 impl std::ops::AddAssign for Verdict {

@@ -28,9 +28,7 @@ fn success_without_tests_counts_nothing() {
 }
 
 #[test]
-fn the_names_of_failed_tests_are_read() {
-    let output =
-        "test a::one ... ok\ntest a::two ... FAILED\nfailures:\n    a::two\ntest b ... FAILED\n";
-    assert_eq!(failures(output), ["a::two", "b"]);
-    assert_eq!(failures("test a ... ok\n"), [""; 0]);
+fn the_names_of_passed_tests_are_read() {
+    let output = "test a::one ... ok\ntest a::two ... FAILED\ntest b ... ok\ntest c ... ";
+    assert_eq!(passed(output).collect::<Vec<_>>(), ["a::one", "b"]);
 }

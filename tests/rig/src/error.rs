@@ -79,6 +79,19 @@ pub enum Error {
         console: String,
     },
 
+    /// L1 stopped running programs while the emulator still ran.
+    #[error(
+        "rig: L1 has not shown life for {} s: its kernel or the emulator hangs. Last lines of its \
+         console:\n{console}",
+        silence.as_secs()
+    )]
+    Hung {
+        /// How long nothing came.
+        silence: Duration,
+        /// The console's last lines.
+        console: String,
+    },
+
     /// L1 is up but could not run the program.
     #[error("rig: L1 could not run the program: {reason}")]
     NotRun {
@@ -95,6 +108,20 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the emulator, or the kernel in it, broke down under a running program. No program can
+    /// do that to a sound one, so it says nothing about the program.
+    #[must_use]
+    pub fn emulator_at_fault(&self) -> bool {
+        matches!(
+            self,
+            Self::Hung { .. }
+                | Self::Ended {
+                    phase: Phase::Running,
+                    ..
+                }
+        )
+    }
+
     pub(crate) fn file(
         operation: &'static str,
         path: &std::path::Path,

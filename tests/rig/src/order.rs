@@ -1,7 +1,12 @@
 //! What the host and L1's init say to each other: one order in a file, and reports as lines of JSON
 //! on the control port.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+
+/// How often L1 says that it is alive.
+pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Where the order lies in L1.
 pub const ORDER_PATH: &str = "/rig/order.json";
@@ -39,6 +44,9 @@ pub struct Order {
     pub stdin: bool,
     /// Files to send back afterwards.
     pub outputs: Vec<String>,
+    /// Whether to watch for the emulator's faults and to show life. Not where instructions are
+    /// counted: one emulated processor has none of the known faults, and watching counts too.
+    pub watched: bool,
 }
 
 /// What L1's init reports.
@@ -47,6 +55,8 @@ pub struct Order {
 pub enum Report {
     /// L1 is up, `/dev/kvm` works, the program starts now.
     Ready,
+    /// L1 still runs programs: said every [`HEARTBEAT`] from [`Ready`](Self::Ready) on.
+    Alive,
     /// The program has ended and everything was sent.
     Ended {
         /// How.

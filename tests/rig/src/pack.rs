@@ -13,7 +13,7 @@ use std::process::Command;
 use forebay_images::InitramfsBuilder;
 
 use crate::order::{ORDER_PATH, Order};
-use crate::{Assets, Error, Result, RigCommand};
+use crate::{Assets, Clock, Error, Result, RigCommand};
 
 /// Links of a merged `/usr`.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
@@ -59,6 +59,7 @@ pub(crate) fn pack(command: &RigCommand, assets: &Assets) -> Result<InitramfsBui
         cwd: command.cwd.clone(),
         stdin: command.stdin,
         outputs: command.outputs.clone(),
+        watched: command.clock == Clock::Wall,
     };
     let text = serde_json::to_vec(&order).map_err(|error| {
         Error::file("write", Path::new(ORDER_PATH))(std::io::Error::other(error))

@@ -14,7 +14,7 @@ use crate::error::Phase;
 use crate::order::{Ending, Report, Sent};
 use crate::qemu::{Emulator, Ends};
 use crate::scratch::Scratch;
-use crate::{Assets, Error, Result, RigCommand, pack};
+use crate::{Assets, Clock, Error, Result, RigCommand, pack};
 
 /// How much of each stream an outcome keeps, from its beginning. The events have all of it.
 const CAPTURE_LIMIT: usize = 16 << 20;
@@ -28,6 +28,10 @@ const NOISE: [&str; 1] = ["TCG doesn't support requested feature"];
 const ARRIVALS: usize = 64;
 /// How long after the emulator's end its last words may take to arrive.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long L1 may not say that it is alive; a loaded host runs it slowly.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How often to look whether it has, while nothing arrives.
+const LOOK: Duration = Duration::from_secs(10);
 /// How long nothing may arrive of output that L1 says it has sent.
 const OUTPUT_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -129,6 +133,7 @@ pub fn run(
         arrivals,
         started,
         up: None,
+        alive: started,
         console: VecDeque::new(),
         trouble: None,
         stdin: Arc::new(stdin),
@@ -170,6 +175,8 @@ struct Run<'a> {
     arrivals: Receiver<Arrival>,
     started: Instant,
     up: Option<Instant>,
+    /// When L1 last said that it is.
+    alive: Instant,
     console: VecDeque<String>,
     /// The first console line that says L1's kernel broke.
     trouble: Option<String>,
@@ -186,13 +193,22 @@ impl Run<'_> {
         let (how, sent, mixed_up) = loop {
             let arrival = match self.arrivals.recv_timeout(self.left()?) {
                 Ok(arrival) => arrival,
-                // `left` says which deadline it was.
+                // Nothing lies unread, as it might after whoever watches stood still.
+                Err(RecvTimeoutError::Timeout) if self.is_silent() => {
+                    return Err(Error::Hung {
+                        silence: SILENCE,
+                        console: self.last_lines(),
+                    });
+                }
+                // `left` says whether a deadline has passed.
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
             };
             match self.take(arrival)? {
+                Some(Report::Alive) => self.alive = Instant::now(),
                 Some(Report::Ready) => {
-                    self.up = Some(Instant::now());
+                    self.alive = Instant::now();
+                    self.up = Some(self.alive);
                     let after = self.started.elapsed();
                     (self.watch)(Event::Up { after });
                     if self.command.stdin {
@@ -225,7 +241,7 @@ impl Run<'_> {
         })
     }
 
-    /// Time left until the deadline of what is under way.
+    /// How long to wait for the next arrival: not beyond the deadline of what is under way.
     fn left(&self) -> Result<Duration> {
         let (phase, since, deadline) = match self.up {
             None => (Phase::Booting, self.started, self.command.boot_deadline),
@@ -234,11 +250,18 @@ impl Run<'_> {
         deadline
             .checked_sub(since.elapsed())
             .filter(|left| !left.is_zero())
+            .map(|left| left.min(LOOK))
             .ok_or_else(|| Error::Deadline {
                 phase,
                 deadline,
                 console: self.last_lines(),
             })
+    }
+
+    /// Whether L1 is up and has not shown life for too long.
+    fn is_silent(&self) -> bool {
+        let watched = self.command.clock == Clock::Wall;
+        watched && self.up.is_some() && self.alive.elapsed() > SILENCE
     }
 
     /// Takes one arrival; a report is returned, everything else is passed on.

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use forebay_rig::order::{ORDER_PATH, Order, Report, port};
+use forebay_rig::order::{HEARTBEAT, ORDER_PATH, Order, Report, port};
 use rustix::system::RebootCommand;
 
 use crate::held::Held;
@@ -57,13 +57,27 @@ fn run(control: &mut fs::File) -> Result<Report> {
     system::load_modules(&order.modules)?;
     system::loopback_up();
     let _held = Held::create()?;
-    let witness = Witness::begin()?;
+    let witness = order.watched.then(Witness::begin).transpose()?;
     let watched = control.try_clone().context("watch the control port")?;
     thread::spawn(move || power_off_without_host(watched));
     // What the host sends to a port that is not open is lost, and it sends once we are ready.
     let ports = Streams::open(&order)?;
     send(control, &Report::Ready)?;
-    program::run(&order, ports, &witness)
+    if order.watched {
+        let heart = control.try_clone().context("share the control port")?;
+        thread::spawn(move || beat(heart));
+    }
+    program::run(&order, ports, witness.as_ref())
+}
+
+/// Says again and again that L1 is alive, for as long as it is.
+fn beat(mut control: fs::File) {
+    loop {
+        thread::sleep(HEARTBEAT);
+        if send(&mut control, &Report::Alive).is_err() {
+            return;
+        }
+    }
 }
 
 fn send(control: &mut fs::File, report: &Report) -> Result<()> {
