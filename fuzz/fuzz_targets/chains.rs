@@ -14,7 +14,7 @@ use forebay_exec_proto::guest::{self, Event, Transmit};
 use forebay_exec_proto::host::{self, Config, Start, Stdin};
 use forebay_exec_proto::pair::argv;
 use forebay_exec_proto::{FRAME_MAX, Ready, Stream};
-use forebay_fuzz::{check_host, frame, limits};
+use forebay_fuzz::{KINDS_FROM_GUEST, check_host, frame, limits};
 use forebay_virtio::MmioTransport;
 use forebay_virtio::mock::{self, Bell, MockDriver, Piece};
 use forebay_virtio::spec::{F_EVENT_IDX, F_INDIRECT_DESC, F_VERSION_1};
@@ -37,9 +37,6 @@ const FROM_GUEST: u16 = QueueIndex::AgentFromGuest.index();
 const F_MULTIPORT: u64 = 1 << 1;
 /// `VIRTIO_CONSOLE_PORT_OPEN`.
 const PORT_OPEN: u16 = 6;
-
-/// Kinds that a guest sends.
-const KINDS: [u8; 9] = [0x81, 0x82, 0x90, 0x91, 0x92, 0x93, 0x94, 0x95, 0x96];
 
 /// The host's end, behind the device. Checks that the device keeps its side of the gate.
 struct Judge(Mutex<State>);
@@ -271,7 +268,7 @@ impl Bench {
     fn chain(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let mut bytes = Vec::new();
         for _ in 0..u.int_in_range(1..=4u8)? {
-            bytes.extend(frame(u, &KINDS)?);
+            bytes.extend(frame(u, &KINDS_FROM_GUEST)?);
         }
         let most = u.int_in_range(1..=8usize)?;
         let cut = bytes.len().div_ceil(most).clamp(1, mock::SLOT_LEN as usize);

@@ -2,8 +2,9 @@
 //! server and the hub behind it.
 //!
 //! A client's bytes come from an honest client's end, with frames of a villain's between and
-//! single bytes changed. Whatever the others send, a client that was not spoilt is served, and
-//! hub and guest find no fault with each other.
+//! single bytes changed. Whatever the others send, a client that was not spoilt is served to the
+//! end of its last command, and hub and guest find no fault with each other. That the guest closes
+//! its port, breaks a rule itself, or ends with its VM, ends commands and no client.
 #![no_main]
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -14,10 +15,12 @@ use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use forebay_exec::{ClientsByHand, Hub};
 use forebay_exec_proto::guest::{self, Event};
-use forebay_exec_proto::host::{self, Config, Start, Stdin};
+use forebay_exec_proto::host::{self, Config, Start, Stdin, Terminal};
 use forebay_exec_proto::pair::argv;
-use forebay_exec_proto::{ExecId, HEADER_LEN, Header, Limits, Ready};
-use forebay_fuzz::{Commands, TO_GUEST, check_view, deliver, frame, limits};
+use forebay_exec_proto::{ExecId, FailureKind, HEADER_LEN, Header, Limits, Ready};
+use forebay_fuzz::{
+    Commands, KINDS_FROM_GUEST, KINDS_TO_GUEST, check_view, deliver, frame, limits,
+};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     // An input that ends within a step is shorter by that one.
@@ -40,12 +43,22 @@ struct World {
     commands: Commands,
     server: ClientsByHand,
     clients: Vec<Client>,
+    /// The guest has broken a rule: the hub and the guest's end may find fault with each other.
+    broken: bool,
+    /// Rules that it broke before its connection began.
+    faults: u64,
+    /// Commands may have ended by no fault of their own.
+    disturbed: bool,
+    /// The VM has ended.
+    gone: bool,
 }
 
 struct Client {
     stream: UnixStream,
     conn: host::Conn,
     handles: Vec<ExecId>,
+    /// Bytes that the socket has not taken.
+    unsent: Vec<u8>,
     /// Bytes of the server that are not a whole frame yet.
     received: Vec<u8>,
     preamble: bool,
@@ -60,7 +73,6 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         ..Config::default()
     };
     let hub = Hub::new(config).expect("limits that can work");
-    hub.opened();
     let server = ClientsByHand::new(Arc::clone(&hub)).expect("descriptors");
     let mut world = World {
         limits,
@@ -69,35 +81,42 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         commands: Commands::default(),
         server,
         clients: Vec::new(),
+        broken: false,
+        faults: 0,
+        disturbed: false,
+        gone: false,
     };
-    // The agent becomes ready.
-    world.guest_reads();
-    world.guest_writes(&mut Unstructured::new(&[0xff; 64]))?;
+    world.open()?;
     while !u.is_empty() {
         world.step(u)?;
         world.check();
     }
-    world.end();
-    Ok(())
+    world.end()
+}
+
+/// What makes a guest write as much as it can.
+fn full() -> Unstructured<'static> {
+    Unstructured::new(&[0xff; 4096])
 }
 
 impl World {
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        match u.int_in_range(0..=9u8)? {
-            0 if self.clients.len() < CLIENTS => {
+        match u.int_in_range(0..=10u8)? {
+            0 if self.clients.len() < CLIENTS && !self.gone => {
                 let stream = self.server.attach().expect("descriptors");
                 self.clients.push(Client::new(stream, self.limits));
             }
             0 | 1 => {
                 self.server.turn().expect("no system call fails");
             }
-            2 => self.guest_reads(),
+            2 => self.guest_reads()?,
             3 => self.guest_writes(u)?,
             4 => self.commands.happen(u, &mut self.guest)?,
             5 if !self.clients.is_empty() && u.ratio(1, 4)? => {
                 let at = u.choose_index(self.clients.len())?;
                 self.clients.swap_remove(at);
             }
+            10 => self.disturb(u)?,
             step if !self.clients.is_empty() => {
                 let at = u.choose_index(self.clients.len())?;
                 let client = &mut self.clients[at];
@@ -116,12 +135,57 @@ impl World {
         Ok(())
     }
 
+    /// The guest opens its port, and its agent becomes ready.
+    fn open(&mut self) -> Result<()> {
+        self.guest = guest::Conn::new();
+        self.commands = Commands::default();
+        self.broken = false;
+        self.hub.opened();
+        self.faults = self.hub.inspect().faults;
+        self.guest_reads()?;
+        self.guest_writes(&mut full())
+    }
+
+    /// The connection ends, and the guest opens another.
+    fn reopen(&mut self, reason: &str) -> Result<()> {
+        self.disturbed = true;
+        self.hub.closed(reason);
+        self.hub.settle();
+        self.open()
+    }
+
+    /// Something happens to the VM.
+    fn disturb(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        if self.gone {
+            return Ok(());
+        }
+        match u.int_in_range(0..=7u8)? {
+            0 => {
+                (self.gone, self.disturbed) = (true, true);
+                self.hub.vm_gone("the end");
+                self.hub.settle();
+            }
+            1 | 2 => self.reopen("the port was closed")?,
+            _ => {
+                (self.broken, self.disturbed) = (true, true);
+                let frame = frame(u, &KINDS_FROM_GUEST)?;
+                if let Some(rule) = deliver(&mut &*self.hub, &frame) {
+                    self.reopen(rule)?;
+                }
+                self.hub.settle();
+            }
+        }
+        Ok(())
+    }
+
     /// The guest reads everything that there is for it.
-    fn guest_reads(&mut self) {
+    fn guest_reads(&mut self) -> Result<()> {
         while let Some(frame) = self.hub.next_to_guest() {
             for bytes in [&frame.head[..], &frame.body] {
-                let taken = self.guest.handle_bytes(bytes);
-                assert_eq!(taken, Ok(()), "the guest is made to suffer");
+                if let Err(fault) = self.guest.handle_bytes(bytes) {
+                    assert!(self.broken, "the guest is made to suffer: {fault}");
+                    return self.reopen("the agent closed its port");
+                }
             }
         }
         while let Some(event) = self.guest.poll_event() {
@@ -132,13 +196,19 @@ impl World {
             }
         }
         self.hub.settle();
+        Ok(())
     }
 
     /// The guest fills a write.
     fn guest_writes(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        if self.gone {
+            return Ok(());
+        }
         let chain = self.commands.write(u, &mut self.guest)?;
-        let fault = deliver(&mut &*self.hub, &chain);
-        assert_eq!(fault, None, "an honest guest is blamed");
+        if let Some(rule) = deliver(&mut &*self.hub, &chain) {
+            assert!(self.broken, "an honest guest is blamed: {rule}");
+            return self.reopen(rule);
+        }
         self.hub.settle();
         Ok(())
     }
@@ -146,28 +216,52 @@ impl World {
     fn check(&self) {
         let view = self.hub.inspect();
         check_view(&view, &self.limits, view.executions.len());
-        assert_eq!(view.faults, 0, "an honest guest is blamed: {view:?}");
+        assert!(
+            self.broken || view.faults == self.faults,
+            "an honest guest is blamed: {view:?}"
+        );
         assert!(self.guest.executions() <= self.limits.max_executions as usize);
     }
 
-    /// Everybody leaves: nothing may stay behind.
-    fn end(&mut self) {
+    /// Every command ends, and the guest reads and writes all there is; whether the server had
+    /// anything to do.
+    fn finish(&mut self) -> Result<bool> {
+        let served = self.server.turn().expect("no system call fails");
+        self.guest_reads()?;
+        self.commands.end(&mut self.guest);
+        // All of it: what is not asked for is not read.
+        self.guest_writes(&mut full())?;
+        Ok(served)
+    }
+
+    /// Who was not spoilt sees the end of each of its commands, beside the others. Then everybody
+    /// leaves: nothing may stay behind.
+    fn end(&mut self) -> Result<()> {
+        if self.broken && !self.gone {
+            self.reopen("the port was closed")?;
+        }
+        for turn in 0.. {
+            assert!(turn < TURNS, "an honest client is not served");
+            self.finish()?;
+            let mut waiting = false;
+            for client in self.clients.iter_mut().filter(|client| !client.spoilt) {
+                waiting |= !client.is_served(self.disturbed);
+            }
+            if !waiting {
+                break;
+            }
+        }
+        self.check();
         self.clients.clear();
         for turn in 0.. {
             assert!(turn < TURNS, "it never comes to rest");
-            let served = self.server.turn().expect("no system call fails");
-            self.guest_reads();
-            self.commands.end(&mut self.guest);
-            // All of it: what is not asked for is not read.
-            let full = Unstructured::new(&[0xff; 4096]);
-            let left = self.hub.active();
-            let written = self.guest_writes(&mut { full });
-            if !served && left == 0 && written.is_ok() {
+            if !self.finish()? && self.hub.active() == 0 {
                 break;
             }
         }
         assert_eq!(self.server.attached(), 0);
         assert_eq!(self.hub.inspect().executions.len(), 0);
+        Ok(())
     }
 }
 
@@ -182,6 +276,7 @@ impl Client {
             stream,
             conn,
             handles: Vec::new(),
+            unsent: Vec::new(),
             received: Vec::new(),
             preamble: true,
             spoilt: false,
@@ -255,22 +350,21 @@ impl Client {
     /// Sends what no honest client would.
     fn spoil(&mut self, u: &mut Unstructured<'_>) -> Result<bool> {
         self.spoilt = true;
-        let mut bytes = frame(u, &TO_GUEST)?;
+        let mut bytes = frame(u, &KINDS_TO_GUEST)?;
         if u.ratio(1, 8)? {
             bytes.truncate(u.int_in_range(0..=bytes.len())?);
         }
         Ok(self.write(&bytes))
     }
 
-    fn write(&mut self, mut bytes: &[u8]) -> bool {
-        while !bytes.is_empty() {
-            match self.stream.write(bytes) {
-                Ok(n) => bytes = &bytes[n..],
-                // Its stream is out of step from here on.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.spoilt = true;
-                    return true;
-                }
+    /// Sends these bytes behind what the socket has not taken, as far as it takes them; whether
+    /// the connection is still open.
+    fn write(&mut self, bytes: &[u8]) -> bool {
+        self.unsent.extend_from_slice(bytes);
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(n) => drop(self.unsent.drain(..n)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) => {
                     assert!(self.spoilt, "an honest client is cut off: {error}");
                     return false;
@@ -278,6 +372,34 @@ impl Client {
             }
         }
         true
+    }
+
+    /// Sends and receives all there is; whether every command has ended, as it should if nothing
+    /// but clients `disturbed` it.
+    fn is_served(&mut self, disturbed: bool) -> bool {
+        self.write(&[]);
+        while self.unsent.is_empty()
+            && let Some(frame) = self.conn.poll_transmit()
+        {
+            self.write(&[&frame.head[..], &frame.body].concat());
+        }
+        self.receive();
+        let mut served = self.conn.is_ready();
+        for id in &self.handles {
+            while self.conn.next_event(*id).is_some() {}
+            match self.conn.terminal(*id) {
+                Some(Terminal::Exited(_)) => {}
+                Some(Terminal::Failed(failure)) => {
+                    let theirs = matches!(failure.kind, FailureKind::Protocol | FailureKind::Lost);
+                    assert!(disturbed || !theirs, "it pays for others: {failure:?}");
+                }
+                Some(Terminal::Lost(reason)) => {
+                    assert!(disturbed, "it pays for others: {reason}");
+                }
+                None => served = false,
+            }
+        }
+        served
     }
 
     /// Reads what there is; whether the connection is still open.

@@ -13,7 +13,7 @@ use forebay_exec_proto::guest::{self, Event};
 use forebay_exec_proto::host::{self, Config, Start, Stdin};
 use forebay_exec_proto::pair::argv;
 use forebay_exec_proto::{CHUNK_CHARGE, ExecId, HEADER_LEN, Header, Ready};
-use forebay_fuzz::{Commands, TO_GUEST, check_host, deliver, frame, limits};
+use forebay_fuzz::{Commands, KINDS_TO_GUEST, check_host, deliver, frame, limits};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     // An input that ends within a step is shorter by that one.
@@ -96,7 +96,7 @@ impl World {
             }
             3 if u.ratio(1, 2)? => {
                 self.spoilt = true;
-                let frame = frame(u, &TO_GUEST)?;
+                let frame = frame(u, &KINDS_TO_GUEST)?;
                 self.receive(u, &frame)?;
             }
             3 => {}

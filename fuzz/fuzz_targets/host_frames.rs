@@ -1,7 +1,6 @@
-//! A guest that sends any frames, and an application that does anything, against the host's end.
+//! A guest or a relay that sends any frames, and an application that does anything, against the
+//! host's end.
 #![no_main]
-
-use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
@@ -9,28 +8,34 @@ use forebay_exec_proto::frame::ToGuest;
 use forebay_exec_proto::host::{self, Config, Start, Stdin};
 use forebay_exec_proto::pair::argv;
 use forebay_exec_proto::{ExecId, FRAME_MAX, HEADER_LEN, Ready, Stream, guest};
-use forebay_fuzz::{check_host, deliver, frame, limits};
+use forebay_fuzz::{KINDS_FROM_GUEST, check_host, deliver, frame, limits};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     // An input that ends within a step is shorter by that one.
     let _ = run(&mut Unstructured::new(data));
 });
 
-/// Kinds that a guest sends.
-const KINDS: [u8; 9] = [0x81, 0x82, 0x90, 0x91, 0x92, 0x93, 0x94, 0x95, 0x96];
-
 struct Application {
     host: host::Conn,
+    /// The host's end faces a relay, so that it may ask for looks.
+    relayed: bool,
     /// Executions that it has not let go of.
     handles: Vec<ExecId>,
 }
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
+    let config = Config {
+        limits: limits(u)?,
+        ..Config::default()
+    };
+    let relayed = u.arbitrary()?;
     let mut app = Application {
-        host: host::Conn::new(Config {
-            limits: limits(u)?,
-            ..Config::default()
-        }),
+        host: if relayed {
+            host::Conn::facing_relay(config)
+        } else {
+            host::Conn::new(config)
+        },
+        relayed,
         handles: Vec::new(),
     };
     app.open();
@@ -52,7 +57,11 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
 impl Application {
     /// Opens the port for an agent that is honest until it is ready.
     fn open(&mut self) {
-        let mut agent = guest::Conn::new();
+        let mut agent = if self.relayed {
+            guest::Conn::for_relay()
+        } else {
+            guest::Conn::new()
+        };
         self.host.handle_opened();
         while !self.host.is_ready() {
             let bootstrap = self.host.poll_transmit().expect("the bootstrap is due");
@@ -70,7 +79,8 @@ impl Application {
     fn restore(&mut self) {
         if let Ok(saved) = self.host.save() {
             let read = host::SavedConn::decode(&saved.encode()).expect("as it was written");
-            self.host = host::Conn::restore(read, || Duration::ZERO).expect("as it was saved");
+            self.host = host::Conn::restore(read, host::RestoreOptions::default())
+                .expect("as it was saved");
             assert_eq!(self.host.save(), Ok(saved), "nothing changed on the way");
         }
     }
@@ -80,7 +90,7 @@ impl Application {
     }
 
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let step = u.int_in_range(0..=16u8)?;
+        let step = u.int_in_range(0..=17u8)?;
         if self.handles.is_empty() && (6..=14).contains(&step) {
             return Ok(());
         }
@@ -93,7 +103,7 @@ impl Application {
             0..=3 => {
                 let mut chain = Vec::new();
                 for _ in 0..u.int_in_range(1..=3u8)? {
-                    chain.extend(frame(u, &KINDS)?);
+                    chain.extend(frame(u, &KINDS_FROM_GUEST)?);
                 }
                 if let Some(reason) = deliver(&mut self.host, &chain) {
                     self.host.handle_closed(reason);
@@ -130,6 +140,10 @@ impl Application {
                 let _ = self.host.next_event(self.pick(u)?);
             }
             15 => self.restore(),
+            16 => {
+                let _ = self.host.ask_inspection(u.int_in_range(0..=20)?);
+                let _ = self.host.take_inspection();
+            }
             _ => self.open(),
         }
         Ok(())

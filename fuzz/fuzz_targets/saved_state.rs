@@ -1,13 +1,12 @@
-//! A saved connection, changed anywhere, against the way back.
+//! A saved connection, changed anywhere, against the way back; and any frames of a guest to what
+//! was taken for one.
 #![no_main]
 
-use std::time::Duration;
-
 use arbitrary::{Result, Unstructured};
-use forebay_exec_proto::host::{Conn, RestoreError, SavedConn};
+use forebay_exec_proto::host::{Conn, RestoreError, RestoreOptions, SavedConn};
 use forebay_exec_proto::model::World;
 use forebay_exec_proto::{FRAME_MAX, HEADER_LEN};
-use forebay_fuzz::{check_host, limits, op};
+use forebay_fuzz::{KINDS_FROM_GUEST, check_host, deliver, frame, limits, op};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     // An input that ends within a step is shorter by that one.
@@ -20,17 +19,19 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         world.apply(&op(u)?);
     }
     let mut bytes = world.host().save().expect("both ends are honest").encode();
-    while !u.is_empty() && !bytes.is_empty() {
-        change(u, &mut bytes)?;
+    for _ in 0..u.int_in_range(0..=16u8)? {
+        if !bytes.is_empty() {
+            change(u, &mut bytes)?;
+        }
     }
     if let Ok(conn) = SavedConn::decode(&bytes).and_then(restore) {
-        go_on(conn);
+        go_on(u, conn)?;
     }
     Ok(())
 }
 
 fn restore(saved: SavedConn) -> std::result::Result<Conn, RestoreError> {
-    Conn::restore(saved, || Duration::ZERO)
+    Conn::restore(saved, RestoreOptions::default())
 }
 
 /// One change, to one place.
@@ -46,12 +47,24 @@ fn change(u: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
 }
 
 /// What was taken for a connection behaves as one, to its end.
-fn go_on(mut conn: Conn) {
+fn go_on(u: &mut Unstructured<'_>, mut conn: Conn) -> Result<()> {
     let saved = conn.save().expect("a restored connection is ready");
     let again = restore(saved.clone()).expect("it can be restored again");
     assert_eq!(again.save(), Ok(saved), "restoring it changed it");
     let held: Vec<_> = conn.executions().collect();
     check_host(&conn, held.len());
+    while !u.is_empty() {
+        match u.int_in_range(0..=3u8)? {
+            0 if !held.is_empty() => drop(conn.next_event(*u.choose(&held)?)),
+            0 | 1 => drop(conn.poll_transmit()),
+            _ => {
+                if let Some(reason) = deliver(&mut conn, &frame(u, &KINDS_FROM_GUEST)?) {
+                    conn.handle_closed(reason);
+                }
+            }
+        }
+        check_host(&conn, held.len());
+    }
     for frames in 0.. {
         let Some(frame) = conn.poll_transmit() else {
             break;
@@ -69,4 +82,5 @@ fn go_on(mut conn: Conn) {
     }
     assert_eq!(conn.active(), 0, "a slot is lost");
     assert!(conn.inspect().executions.is_empty());
+    Ok(())
 }

@@ -14,7 +14,10 @@ mod commands;
 pub use commands::Commands;
 
 /// Kinds that a host, or a client, sends.
-pub const TO_GUEST: [u8; 9] = [0x01, 0x02, 0x03, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15];
+pub const KINDS_TO_GUEST: [u8; 10] = [0x01, 0x02, 0x03, 0x04, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15];
+
+/// Kinds that a guest, or a relay, sends.
+pub const KINDS_FROM_GUEST: [u8; 10] = [0x81, 0x82, 0x83, 0x90, 0x91, 0x92, 0x93, 0x94, 0x95, 0x96];
 
 /// Most executions that a frame names; the first is 1.
 const IDS: u64 = 8;
@@ -40,7 +43,7 @@ pub fn limits(u: &mut Unstructured<'_>) -> Result<Limits> {
 /// # Errors
 /// The input ends within it.
 pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
-    let op = u.int_in_range(0..=17u8)?;
+    let op = u.int_in_range(0..=21u8)?;
     let exec = u.int_in_range(0..=5usize)?;
     let stream = u.arbitrary()?;
     let n = u.int_in_range(1..=2000usize)?;
@@ -67,6 +70,10 @@ pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
             size: FRAME_MAX / 3 + n * 10,
         },
         16 => Op::HostReceives { frames: exec },
+        17 => Op::StartWithBytes { n },
+        18 => Op::FailNextStart,
+        19 => Op::BreakStdin { exec },
+        20 => Op::Ping,
         _ => Op::Restore,
     })
 }

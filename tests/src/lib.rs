@@ -20,6 +20,7 @@
 //! | `seed` | random numbers that a printed seed repeats |
 //! | `digest` | SHA-256 of streams |
 //! | `turn` | one test at a time, whatever the test runner's options |
+//! | `memory_watch` | the most memory that this process held over a time |
 //! | `host_use` | what this process holds: memory, descriptors, threads, mappings |
 //!
 //! | environment variable | says |
@@ -38,6 +39,7 @@ mod child;
 mod command;
 mod digest;
 mod host_use;
+mod memory_watch;
 mod pace;
 mod seed;
 mod turn;
@@ -47,6 +49,7 @@ pub use child::Running;
 pub use command::command;
 pub use digest::{Sha256, sha256};
 pub use host_use::{HostUse, guest_mappings, resident_beyond_guests};
+pub use memory_watch::MemoryWatch;
 pub use pace::{CEILING, Within, rounds, scaled};
 pub use seed::Seed;
 pub use turn::{Turn, turn};

@@ -185,7 +185,9 @@ impl VmBuilder {
     /// [`Client::connect`](crate::Client::connect): at most 107 bytes long, in a directory that
     /// only the user can write to. It is made before the guest boots, with mode 0600, and whoever
     /// connects waits until the agent is ready; it is removed with the VM. A socket that is there
-    /// already is replaced if nobody listens on it.
+    /// already is replaced if nobody listens on it. Beside it a file of the same name with `.lock`
+    /// behind it says that the path is in use, as long as the VM lives; one that a program left
+    /// behind when it died is in nobody's way.
     pub fn attach_socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.attach_socket = Some(path.into());
         self
@@ -240,12 +242,6 @@ impl VmBuilder {
     pub(crate) fn hub(&self) -> Result<Arc<Hub>, UsageError> {
         self.check()?;
         Hub::new(self.exec.config()?).map_err(refused_config)
-    }
-
-    /// What the VM is called in messages.
-    pub(crate) fn name(&self) -> String {
-        let name = self.exec.hostname.as_deref();
-        name.unwrap_or("without a hostname").to_owned()
     }
 
     /// The socket for other processes, made and listening, with everything else checked.

@@ -26,7 +26,7 @@ pub struct ExecutionsView {
     pub connection: u64,
     /// Executions that hold a slot.
     pub active: u32,
-    /// Signals and pings in line.
+    /// Signals in line.
     pub controls: usize,
     /// Rules that the guest broke.
     pub faults: u64,
@@ -38,7 +38,8 @@ pub struct ExecutionsView {
     pub executions: Vec<ExecutionView>,
 }
 
-/// One execution. Counts are since its start, in bytes plus the fixed charge per chunk.
+/// One execution. Counts are since its start. A unit of output is a byte, and each chunk costs 256
+/// units more; what is said in bytes is payload alone.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct ExecutionView {

@@ -59,7 +59,6 @@ impl Vm {
     /// Starts what `builder` describes and waits until the agent in the guest is ready.
     pub(crate) async fn start(builder: VmBuilder) -> Result<Self, StartError> {
         let hub = builder.hub()?;
-        let name = builder.name();
         let socket = builder.bind()?;
         let side = Arc::new(HubSide::new(Arc::clone(&hub)));
         let machine = assemble(builder, side).await?;
@@ -74,14 +73,6 @@ impl Vm {
                 return Err(StartError::Boot(Box::new(failure)));
             }
         };
-        if agent.exec_limits.is_none() {
-            tracing::warn!(
-                vm = name,
-                agent = agent.version,
-                "the guest's agent is too old to keep any limits: neither stdin in the guest nor a \
-                 command that is read slowly is bounded; rebuild the guest image"
-            );
-        }
         machine.mark_ready(GuestTimes {
             pid1: agent.pid1_us.map(Duration::from_micros),
             ready: agent.ready_us.map(Duration::from_micros),

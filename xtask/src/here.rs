@@ -1,5 +1,6 @@
-//! Running a program on this machine with a deadline: what passes it is killed, with all that it
-//! started, and so it is when this task ends first.
+//! Running a program on this machine with a deadline: what passes it is killed with its process
+//! group, which is all that it started and that did not leave the group. When this task ends first,
+//! the program alone is killed.
 
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -73,7 +74,7 @@ fn within(
     let status = child.wait().context("wait for it")?;
     if late {
         bail!(
-            "{} was still running after {} s, its deadline: killed, with all that it started",
+            "{} was still running after {} s, its deadline: killed, with its process group",
             workspace::shown(&command),
             deadline.as_secs()
         );

@@ -38,7 +38,7 @@ fn output_and_end_are_the_programs() {
 }
 
 #[test]
-fn the_deadline_kills_the_program_and_all_that_it_started() {
+fn the_deadline_kills_the_program_and_its_process_group() {
     let (output, ended) = shell("sleep 1000 & echo $!; wait", Duration::from_millis(300));
     let error = ended.unwrap_err().to_string();
     assert!(error.contains("its deadline"), "{error}");

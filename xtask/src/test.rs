@@ -14,6 +14,8 @@ use crate::{arrows, fuzz, lint, place, setup, vm_tests};
 
 /// The package whose integration tests boot guests.
 const VM_TESTS: &str = "forebay-tests";
+/// Its benchmark, which tells them what memory is held; the variable names it to them.
+const BENCH: (&str, &str) = ("FOREBAY_BENCH", "forebay-bench");
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -46,6 +48,8 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
     }
     let command = workspace::build_program("forebay-cli", "forebay", place.profile())?;
     guest.named.push((place::COMMAND_VARIABLE, command));
+    let bench = workspace::build_program(VM_TESTS, BENCH.1, place.profile())?;
+    guest.named.push((BENCH.0, bench));
     let programs = workspace::build_tests(VM_TESTS, place.profile())?;
     for named in &options.vm {
         if !programs
@@ -102,7 +106,7 @@ fn unit_tests() -> Result<Verdict> {
     for arguments in [
         &["--workspace", "--exclude", VM_TESTS][..],
         &["-p", VM_TESTS, "--lib", "--bins"][..],
-        // The hub in every order of its threads.
+        // The hub under loom.
         &[
             "-p",
             "forebay-exec",

@@ -167,13 +167,11 @@ impl Row {
 
     fn line(&self) -> String {
         let pid = self.pid.map_or("-".to_owned(), |pid| pid.to_string());
-        // It comes from whoever attached, and goes to a terminal.
-        let program: String = self
-            .program
-            .chars()
-            .map(|c| if c.is_control() { '?' } else { c })
-            .take(16)
-            .collect();
+        // It comes from whoever attached, and goes to a terminal, where even what is no control
+        // character may hide or turn round what stands beside it.
+        let plain = |c: char| c.is_ascii_graphic() || c == ' ';
+        let shown = self.program.chars().map(|c| if plain(c) { c } else { '?' });
+        let program: String = shown.take(16).collect();
         let [got, out_acked, unread, out_left] = self.output.map(short);
         let [sent, in_acked, pending, in_left] = self.stdin.map(short);
         let [reader, out_link, writing] = self.output_stalls.shares();

@@ -1,3 +1,8 @@
+use std::time::Duration;
+
+use forebay_exec_proto::ExecId;
+use forebay_exec_proto::host::{self as proto, ExecView, View};
+
 use super::*;
 
 fn row(id: u64, output_stalls: [u64; 3], stdin_stalls: [u64; 3]) -> Row {
@@ -63,9 +68,134 @@ fn every_line_is_as_wide_as_the_head() {
 
 #[test]
 fn a_programs_name_cannot_write_to_the_terminal() {
-    let mut hostile = row(1, [0; 3], [0; 3]);
-    hostile.program = "\u{1b}[2Jx\n\u{9b}".to_owned();
-    assert!(!hostile.line().chars().any(char::is_control));
+    for (name, shown) in [
+        ("\u{1b}[2Jx\n\u{9b}", "?[2Jx??"),
+        ("gnp.\u{202e}exe", "gnp.?exe"),
+        ("a\u{301}\u{200b}\u{3000}\u{2028}b", "a????b"),
+        ("a b~!\t\u{7f}", "a b~!??"),
+    ] {
+        let mut hostile = row(1, [0; 3], [0; 3]);
+        hostile.program = name.to_owned();
+        let line = hostile.line();
+        assert!(line.bytes().all(|byte| (0x20..0x7f).contains(&byte)));
+        assert!(line.contains(&format!(" {shown:<16} started ")), "{line}");
+    }
+}
+
+/// A look at one execution, of which every number is another.
+fn look() -> View {
+    let [output_stalls, stdin_stalls] = [(300, 200, 500), (10, 70, 20)].map(|times| {
+        let (application, link, command) = times;
+        let us = Duration::from_micros;
+        proto::Stalls {
+            application: us(application),
+            link: us(link),
+            command: us(command),
+        }
+    });
+    View {
+        state: "ready",
+        connection: 1,
+        active: 2,
+        controls: 3,
+        faults: 4,
+        skipped: 5,
+        bounded: true,
+        executions: vec![ExecView {
+            id: ExecId::new(6).unwrap(),
+            program: "cat".to_owned(),
+            pid: Some(7),
+            phase: "started",
+            admitted: true,
+            output_received: 11,
+            output_released: 12,
+            output_acked: 13,
+            output_window: 14,
+            output_held: 15,
+            output_forwarded: 100,
+            chunks_held: 16,
+            output_waits_for: "command",
+            output_stalls,
+            stdin_sent: 17,
+            stdin_acked: 18,
+            stdin_window: 19,
+            stdin_pending: 20,
+            stdin: "open",
+            stdin_waits_for: "link",
+            stdin_stalls,
+        }],
+    }
+}
+
+#[test]
+fn each_number_of_a_look_stands_in_its_column() {
+    let text = Table::default().draw(&look().into());
+    let lines: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        lines[0].join(" "),
+        "agent ready, 2 active, 4 rules broken, 5 frames skipped"
+    );
+    let head = lines[1].join(" ").replace("OUT: ", "").replace("IN: ", "");
+    let values = lines[2].join(" ").replace("reader ", "reader_");
+    let pairs: Vec<_> = head.split(' ').zip(values.split(' ')).collect();
+    assert_eq!(
+        pairs,
+        [
+            ("ID", "6"),
+            ("PID", "7"),
+            ("PROGRAM", "cat"),
+            ("PHASE", "started"),
+            ("SLOW", "reader_30%"),
+            ("GOT", "11"),
+            ("ACKED", "13"),
+            ("HELD", "115"),
+            ("LEFT", "14"),
+            ("READER", "30%"),
+            ("LINK", "20%"),
+            ("CMD", "50%"),
+            ("SENT", "17"),
+            ("ACKED", "18"),
+            ("HELD", "20"),
+            ("LEFT", "19"),
+            ("WRITER", "10%"),
+            ("LINK", "70%"),
+            ("CMD", "20%"),
+        ]
+    );
+}
+
+#[test]
+fn the_second_look_shows_what_came_since_the_first() {
+    let mut table = Table::default();
+    let mut view = look();
+    table.draw(&view.clone().into());
+    let exec = &mut view.executions[0];
+    exec.output_stalls.command += Duration::from_micros(100);
+    exec.stdin_stalls.command += Duration::from_micros(50);
+    exec.stdin_stalls.application += Duration::from_micros(50);
+    let text = table.draw(&view.clone().into());
+    let shares: Vec<_> = text
+        .lines()
+        .nth(2)
+        .unwrap()
+        .split_whitespace()
+        .filter(|word| word.ends_with('%'))
+        .collect();
+    assert_eq!(shares, ["50%", "0%", "0%", "100%", "50%", "0%", "50%"]);
+    // One that was not in the last look is new.
+    view.executions[0].id = ExecId::new(8).unwrap();
+    assert!(table.draw(&view.into()).contains(" 30% "));
+}
+
+#[test]
+fn a_legacy_guest_is_named() {
+    let mut view = look();
+    view.bounded = false;
+    let text = Table::default().draw(&view.into());
+    assert!(text.lines().next().unwrap().contains("legacy guest"));
 }
 
 #[test]

@@ -31,7 +31,8 @@ pub enum FailureKind {
     OutOfMemory,
     /// The terminal could not be set up.
     PtySetup,
-    /// The guest already runs as many executions as the limits allow.
+    /// The guest already runs as many executions as the limits allow, or, said to an attached
+    /// client, has not read the requests that came before.
     AtCapacity,
     /// The guest broke the protocol for this execution, which was killed. The program may have
     /// run.

@@ -84,9 +84,14 @@ impl FakeVm {
 
     pub(crate) fn with_limits(limits: Limits) -> Arc<Self> {
         let vm = Self::before_open(limits);
-        inside(|| vm.hub.opened());
-        while vm.round() {}
+        vm.open();
         vm
+    }
+
+    /// The guest opens its port.
+    pub(crate) fn open(&self) {
+        inside(|| self.hub.opened());
+        while self.round() {}
     }
 
     /// A VM whose guest has not opened its port.
@@ -100,25 +105,38 @@ impl FakeVm {
     /// A VM that allows legacy guests, and an agent whose Ready names no limits. In all else the
     /// agent is the usual one.
     pub(crate) fn legacy() -> Arc<Self> {
-        // A CBOR map: generation 1, connection 1, version "old".
-        const READY: &[u8] = b"\xa3\x00\x01\x01\x01\x03\x63old";
-        let vm = Self::around(Config {
+        let vm = Self::allowing_legacy();
+        vm.open_legacy();
+        vm
+    }
+
+    /// The same before its guest has opened its port.
+    pub(crate) fn allowing_legacy() -> Arc<Self> {
+        Self::around(Config {
+            hostname: Some("museum".to_owned()),
             allow_legacy_guest: true,
             ..Config::default()
-        });
-        inside(|| vm.hub.opened());
-        let bootstrap = vm.hub.next_to_guest().unwrap();
-        let mut agent = vm.agent.lock().unwrap();
+        })
+    }
+
+    /// The guest opens its port, and its Ready names no limits.
+    pub(crate) fn open_legacy(&self) {
+        inside(|| self.hub.opened());
+        let bootstrap = self.hub.next_to_guest().unwrap();
+        let mut agent = self.agent.lock().unwrap();
+        *agent = Agent::default();
         agent.handle(&bootstrap.head);
         agent.handle(&bootstrap.body);
         drop((agent.next_chain(), agent));
+        let connection = u8::try_from(self.hub.inspect().connection).unwrap();
+        // A CBOR map: generation 1, the connection, version "old".
+        let ready = [b"\xa3\x00\x01\x01", &[connection][..], b"\x03\x63old"].concat();
         let mut chain = vec![0; HEADER_LEN];
-        chain[0] = u8::try_from(READY.len()).unwrap();
+        chain[0] = u8::try_from(ready.len()).unwrap();
         chain[4] = FromGuest::Ready.to_wire();
-        chain.extend_from_slice(READY);
-        assert_eq!(vm.deliver_chain(&chain), None);
-        vm.settle();
-        vm
+        chain.extend_from_slice(&ready);
+        assert_eq!(self.deliver_chain(&chain), None);
+        self.settle();
     }
 
     fn around(config: Config) -> Arc<Self> {

@@ -169,12 +169,11 @@ fn a_buffers_owner_is_dropped_once_and_outside_the_locks_on_every_path() {
 #[test]
 fn no_buffer_is_kept_for_a_device_that_pulls_no_more() {
     type End = (&'static str, fn(&FakeVm));
-    let ends: [End; 3] = [
+    let ends: [End; 2] = [
         ("closed", |vm| {
             inside(|| vm.hub.closed("the port was closed"))
         }),
         ("opened again", |vm| inside(|| vm.hub.opened())),
-        ("gone", |vm| vm.hub.vm_gone("stopped")),
     ];
     for (name, end) in ends {
         let vm = FakeVm::new();
@@ -189,6 +188,34 @@ fn no_buffer_is_kept_for_a_device_that_pulls_no_more() {
         vm.hub.settle();
         assert_eq!(witness.ran.load(Ordering::SeqCst), 1, "{name}: returned");
         assert!(!witness.locked.load(Ordering::SeqCst), "{name}");
+    }
+}
+
+#[test]
+fn a_buffer_that_the_device_is_placing_is_kept_at_the_vms_end() {
+    type Back = fn(&FakeVm);
+    let ways: [Back; 2] = [
+        |vm| drop(inside(|| vm.hub.next_to_guest())),
+        |vm| inside(|| vm.hub.closed("the device is reset")),
+    ];
+    for back in ways {
+        let vm = FakeVm::new();
+        let witness = Arc::<Witness>::default();
+        let (handle, sink) = piped(&vm);
+        let data = owned(&vm, &witness).slice(..100);
+        let mut write = ByHand::new(sink.write(data));
+        assert!(write.poll().is_pending());
+        let frame = inside(|| vm.hub.next_to_guest()).unwrap();
+        vm.hub.vm_gone("stopped");
+        drop(write);
+        drop((handle, sink));
+        vm.hub.settle();
+        inside(|| drop(frame));
+        assert_eq!(witness.ran.load(Ordering::SeqCst), 0, "dropped in there");
+        back(&vm);
+        vm.hub.settle();
+        assert_eq!(witness.ran.load(Ordering::SeqCst), 1, "returned");
+        assert!(!witness.locked.load(Ordering::SeqCst));
     }
 }
 

@@ -27,7 +27,8 @@
 //!
 //! Memory is bounded by the VM's limits ([`Limits`]), whatever the guest sends and however long
 //! the application does not read: unread output by `output_limit` per execution, stdin by what
-//! the caller handed in. Nothing is ever queued here.
+//! the caller handed in. Nothing is queued here, but for the clients of an attach socket, where
+//! `attach` says how much.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

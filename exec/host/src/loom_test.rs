@@ -1,4 +1,4 @@
-//! The hub's hand-offs in every order of their threads, under loom:
+//! The hub's hand-offs under loom, in every order of their threads with two preemptions at most:
 //! `cargo test -p forebay-exec --features loom --lib loom_test`. The filter is needed, since no
 //! other test of this crate runs with that feature.
 //!

@@ -18,9 +18,10 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use crate::host::{Conn, Read, Stdin, Terminal};
+use crate::host::{Conn, Notice, Read, Stdin, Terminal};
+use crate::message::StdinError;
 use crate::pair::{Pair, exit_code};
-use crate::{ExecId, HEADER_LEN, Limits, Stream};
+use crate::{ExecId, FailureKind, HEADER_LEN, Limits, Stream};
 
 /// One step of somebody. `exec` picks an execution by the order of their starts, modulo how many
 /// there are; `stream` is set for stderr; sizes are bytes.
@@ -30,6 +31,12 @@ pub enum Op {
         piped: bool,
         size: usize,
     },
+    /// One whose stdin is `n` bytes and then ends.
+    StartWithBytes {
+        n: usize,
+    },
+    /// The next request that reaches the guest fails there.
+    FailNextStart,
     Write {
         exec: usize,
         n: usize,
@@ -71,9 +78,14 @@ pub enum Op {
         exec: usize,
         n: usize,
     },
+    /// The command closes its stdin.
+    BreakStdin {
+        exec: usize,
+    },
     Exit {
         exec: usize,
     },
+    Ping,
     HostSends {
         frames: usize,
     },
@@ -100,6 +112,8 @@ struct Model {
     read: BTreeMap<Stream, Vec<u8>>,
     discarded: Vec<Stream>,
     forgotten: bool,
+    /// Its command has closed its stdin.
+    broken: bool,
 }
 
 /// Both ends, the link between them, and the model of each execution.
@@ -111,6 +125,9 @@ pub struct World {
     /// Frames that the guest has written and the host has not taken.
     in_flight: VecDeque<(Vec<u8>, usize)>,
     next_byte: u8,
+    /// Pings that were taken, and how many of them were answered, in their order.
+    pings: Vec<u64>,
+    pongs: usize,
 }
 
 fn stream(flag: bool) -> Stream {
@@ -127,6 +144,8 @@ impl World {
             models: BTreeMap::new(),
             in_flight: VecDeque::new(),
             next_byte: 0,
+            pings: Vec::new(),
+            pongs: 0,
         }
     }
 
@@ -145,6 +164,8 @@ impl World {
             models: self.models.clone(),
             in_flight: self.in_flight.clone(),
             next_byte: self.next_byte,
+            pings: self.pings.clone(),
+            pongs: self.pongs,
         }
     }
 
@@ -167,14 +188,15 @@ impl World {
             Op::Start { piped, size } => {
                 let word = "w".repeat(size);
                 let stdin = if piped { Stdin::Pipe } else { Stdin::Null };
-                let admitted = self.pair.host.active() < self.limits.max_executions;
-                let started = self.pair.try_start(&["cmd", &word], stdin);
-                assert_eq!(started.is_ok(), admitted, "admission is exact");
-                if let Ok(id) = started {
-                    self.order.push(id);
-                    self.models.insert(id, Model::default());
+                self.start(&word, stdin);
+            }
+            Op::StartWithBytes { n } => {
+                let data = self.pattern(n);
+                if let Some(id) = self.start("", Stdin::Bytes(Bytes::from(data.clone()))) {
+                    self.models.get_mut(&id).unwrap().submitted = data;
                 }
             }
+            Op::FailNextStart => self.pair.refuse = Some(FailureKind::NotFound),
             Op::Write { exec, n } => {
                 let Some(id) = self.pick(exec) else { return };
                 let data = self.pattern(n);
@@ -257,6 +279,24 @@ impl World {
                 let Some(id) = self.pick(exec) else { return };
                 self.pair.eat(id, n);
             }
+            Op::BreakStdin { exec } => {
+                let Some(id) = self.pick(exec) else { return };
+                if self.pair.commands.get(&id).is_some_and(|c| !c.exited) {
+                    let epipe = StdinError {
+                        errno: 32,
+                        name: "EPIPE".into(),
+                        message: "Broken pipe".into(),
+                    };
+                    self.pair.guest.stdin_error(id, epipe);
+                    self.models.get_mut(&id).unwrap().broken = true;
+                }
+            }
+            Op::Ping => {
+                let seq = self.pings.len() as u64;
+                if self.pair.host.ping(seq).is_ok() {
+                    self.pings.push(seq);
+                }
+            }
             Op::Exit { exec } => {
                 let Some(id) = self.pick(exec) else { return };
                 self.pair.exit(id, exit_code(0));
@@ -288,8 +328,29 @@ impl World {
             }
             Op::Restore => self.pair = self.pair.restored(),
         }
+        self.heed_notices();
+    }
+
+    /// Starts a command, if there is a slot and only then.
+    fn start(&mut self, word: &str, stdin: Stdin) -> Option<ExecId> {
+        let admitted = self.pair.host.active() < self.limits.max_executions;
+        let started = self.pair.try_start(&["cmd", word], stdin);
+        assert_eq!(started.is_ok(), admitted, "admission is exact");
+        let id = started.ok()?;
+        self.order.push(id);
+        self.models.insert(id, Model::default());
+        Some(id)
+    }
+
+    fn heed_notices(&mut self) {
         self.pair.drain_notices();
-        self.pair.notices.clear();
+        for notice in self.pair.notices.drain(..) {
+            if let Notice::Pong(seq) = notice {
+                let asked = self.pings.get(self.pongs);
+                assert_eq!(asked, Some(&seq), "pings are answered once and in order");
+                self.pongs += 1;
+            }
+        }
     }
 
     fn took(&mut self, id: ExecId, stream: Stream, bytes: &[u8]) {
@@ -334,7 +395,9 @@ impl World {
                 let submitted = model.submitted.len() as u64;
                 assert!(progress.stdin_accepted <= submitted, "stdin of {id}");
                 assert!(
-                    progress.stdin_accepted == submitted || self.pair.host.terminal(*id).is_some(),
+                    progress.stdin_accepted == submitted
+                        || model.broken
+                        || self.pair.host.terminal(*id).is_some(),
                     "all that was submitted to {id} was accepted"
                 );
                 for (stream, consumed) in [
@@ -401,14 +464,22 @@ impl World {
             self.pair.exit(id, exit_code(0));
         }
         self.pair.settle();
+        self.heed_notices();
+        assert_eq!(self.pongs, self.pings.len(), "every ping was answered");
         self.check();
         assert_eq!(self.pair.host.active(), 0, "every slot came back");
         for (id, model) in &self.models {
-            // Killed before the guest heard of it.
+            // Killed before the guest heard of it, or refused there.
             let Some(command) = self.pair.commands.get(id) else {
+                if !model.forgotten {
+                    assert!(
+                        matches!(self.pair.host.terminal(*id), Some(Terminal::Failed(_))),
+                        "{id} has never run"
+                    );
+                }
                 continue;
             };
-            if !ended_early.contains(id) {
+            if !ended_early.contains(id) && !model.broken {
                 assert_eq!(command.eaten, model.submitted, "stdin of {id} is complete");
             }
             for (stream, produced) in &model.produced {

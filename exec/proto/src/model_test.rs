@@ -18,6 +18,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         2 => (any::<bool>(), prop_oneof![4 => Just(0usize), 1 => 0..60_000usize])
             .prop_map(|(piped, size)| Op::Start { piped, size }),
+        1 => size.clone().prop_map(|n| Op::StartWithBytes { n }),
+        1 => Just(Op::FailNextStart),
         3 => (exec.clone(), size.clone()).prop_map(|(exec, n)| Op::Write { exec, n }),
         1 => exec.clone().prop_map(|exec| Op::CancelWrite { exec }),
         1 => exec.clone().prop_map(|exec| Op::Close { exec }),
@@ -31,7 +33,9 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (exec.clone(), any::<bool>(), size.clone())
             .prop_map(|(exec, stream, n)| Op::Produce { exec, stream, n }),
         3 => (exec.clone(), size.clone()).prop_map(|(exec, n)| Op::Eat { exec, n }),
+        1 => exec.clone().prop_map(|exec| Op::BreakStdin { exec }),
         1 => exec.prop_map(|exec| Op::Exit { exec }),
+        1 => Just(Op::Ping),
         6 => (1..5usize).prop_map(|frames| Op::HostSends { frames }),
         6 => prop_oneof![1..20usize, 1..3000usize].prop_map(|n| Op::GuestReceives { n }),
         5 => (FRAME_MAX / 3..FRAME_MAX).prop_map(|size| Op::GuestWrites { size }),

@@ -19,7 +19,6 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -93,12 +92,16 @@ impl Pair {
 
     /// Both ends as a snapshot brings them back: the host's by way of the bytes of a state file,
     /// the guest's as it lies in guest memory. What is on its way to the guest is in the device's
-    /// rings, and stays.
+    /// rings, and stays. No output may have been passed on by a relay.
     pub fn restored(&self) -> Self {
         let saved = self.host.save().unwrap();
         let read = host::SavedConn::decode(&saved.encode()).unwrap();
         assert_eq!(read, saved, "the bytes say what was saved");
-        let mut host = host::Conn::restore(read, || Duration::ZERO).unwrap();
+        let options = host::RestoreOptions {
+            allow_legacy_guest: !self.host.inspect().bounded,
+            ..host::RestoreOptions::default()
+        };
+        let mut host = host::Conn::restore(read, options).unwrap();
         assert_eq!(host.save().unwrap(), saved, "nothing changed on the way");
         assert_eq!(
             host.poll_notice(),

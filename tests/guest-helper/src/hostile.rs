@@ -15,7 +15,9 @@
 //! | `give-in` | ends every flood and every defiant execution |
 //!
 //! `hostile-agent GREETING` chooses what its Ready says: `honest` (the default), `no-limits`,
-//! `other-limits`, `other-generation`, `other-connection` or `nonsense`.
+//! `other-limits`, `other-generation`, `other-connection` or `nonsense`. With `no-limits` it goes on
+//! as an agent that is too old to know of flow control: chunks of 4 KiB, sent without waiting for
+//! room, and no acknowledgement of stdin; one of the host's ends the connection.
 //!
 //! One thread reads the port and one runs per execution; all share one lock and one condition.
 //! Frames are built in [`wire`], which encodes whatever it is given.
@@ -43,6 +45,12 @@ use crate::{Outcome, port_server, system};
 /// How this program is started again for the next connection.
 pub(crate) const COMMAND: &str = "hostile-agent";
 
+/// The greeting of an agent that is too old to know of limits.
+const NO_LIMITS: &str = "no-limits";
+
+/// Largest payload of data for an agent that knows no limits.
+const LEGACY_CHUNK: usize = 4096;
+
 /// The signal that a kill is.
 const SIGKILL: u32 = 9;
 
@@ -64,6 +72,8 @@ impl From<io::Error> for Stop {
 struct Agent {
     port: File,
     bootstrap: Bootstrap,
+    /// It knows of no limits, and of no acknowledgements.
+    legacy: bool,
     state: Mutex<State>,
     /// Anything in the state has changed.
     changed: Condvar,
@@ -105,6 +115,7 @@ pub(crate) fn serve(greeting: &str) -> Outcome {
     let agent = Arc::new(Agent {
         port,
         bootstrap,
+        legacy: greeting == NO_LIMITS,
         state: Mutex::default(),
         changed: Condvar::new(),
     });
@@ -118,7 +129,7 @@ fn greet(greeting: &str, bootstrap: &Bootstrap) -> Result<Vec<u8>, String> {
     let honest = honest_ready(bootstrap);
     let ready = match greeting {
         "honest" => honest,
-        "no-limits" => Ready {
+        NO_LIMITS => Ready {
             exec_limits: None,
             ..honest
         },
@@ -222,6 +233,9 @@ impl Agent {
                 Some(ToGuest::Stdin) => self.told(id, |execution| execution.stdin.extend(body)),
                 Some(ToGuest::StdinEof) => self.told(id, |execution| execution.stdin_ended = true),
                 Some(ToGuest::Kill) => self.told(id, |execution| execution.killed = true),
+                Some(ToGuest::OutputAck) if self.legacy => {
+                    return Err("an acknowledgement, which this agent does not know".into());
+                }
                 Some(ToGuest::OutputAck) => {
                     let total = wire::number(&body)?;
                     self.told(id, |execution| execution.acked = total);
@@ -278,18 +292,19 @@ impl Agent {
         self.send(&wire::frame(FromGuest::Exited, id, &wire::body(&status)))
     }
 
-    /// Sends output as soon as the allowance has room for all of it; one chunk at most.
+    /// Sends output as soon as the allowance has room for all of it; one chunk at most. An agent
+    /// that knows of no allowance sends it at once.
     fn output(&self, id: u64, stream: Stream, bytes: &[u8]) -> Result<(), Stop> {
         let cost = bytes.len() as u64 + u64::from(CHUNK_CHARGE);
         let limit = u64::from(self.bootstrap.limits.output_limit);
         self.wait_of(id, |execution| {
-            let fits = execution.sent - execution.acked + cost <= limit;
+            let fits = self.legacy || execution.sent - execution.acked + cost <= limit;
             fits.then(|| execution.sent += cost)
         })?;
         Ok(self.send(&wire::output(id, stream, bytes))?)
     }
 
-    /// Takes all stdin that is there and acknowledges it; `None` at its end.
+    /// Takes all stdin that is there and acknowledges it, unless too old for that; `None` at its end.
     fn input(&self, id: u64) -> Result<Option<Vec<u8>>, Stop> {
         let (bytes, total) = self.wait_of(id, |execution| {
             let bytes = Vec::from(std::mem::take(&mut execution.stdin));
@@ -300,7 +315,9 @@ impl Agent {
         if bytes.is_empty() {
             return Ok(None);
         }
-        self.send(&wire::stdin_ack(id, total))?;
+        if !self.legacy {
+            self.send(&wire::stdin_ack(id, total))?;
+        }
         Ok(Some(bytes))
     }
 
@@ -316,7 +333,12 @@ impl Agent {
     }
 
     fn chunk_size(&self) -> usize {
-        self.bootstrap.limits.output_chunk_size as usize
+        let advertised = self.bootstrap.limits.output_chunk_size as usize;
+        if self.legacy {
+            advertised.min(LEGACY_CHUNK)
+        } else {
+            advertised
+        }
     }
 }
 

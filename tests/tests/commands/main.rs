@@ -9,6 +9,7 @@ mod crowd;
 mod environment;
 mod exit_status;
 mod flow;
+mod memory_bounds;
 mod not_started;
 mod output;
 mod reaping;

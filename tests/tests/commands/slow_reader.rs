@@ -1,13 +1,10 @@
 //! A reader that takes little at a time, pauses and stands still: it gets every byte, and meanwhile
 //! the host holds no more than the allowance and the command sleeps in its write.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_guest_helper::pattern::Pattern;
-use forebay_tests::{CEILING, HELPER, Seed, Within as _, resident_beyond_guests, scaled};
+use forebay_tests::{CEILING, HELPER, MemoryWatch, Seed, Within as _, scaled};
 use tokio::io::AsyncReadExt as _;
 use tokio::time::sleep;
 
@@ -19,34 +16,8 @@ const TOTAL: usize = 64 * MIB;
 const AT_A_TIME: usize = 1000;
 /// What the process may grow by, the allowance of 1 MiB included.
 const GROWTH: u64 = 4 * MIB as u64;
-
-/// Looks at this process's memory ten times a second, on a thread of its own.
-struct MemoryWatch {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<u64>,
-}
-
-impl MemoryWatch {
-    fn start() -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&over);
-        let thread = std::thread::spawn(move || {
-            let mut most = 0;
-            while !stop.load(Ordering::Relaxed) {
-                most = most.max(resident_beyond_guests());
-                std::thread::sleep(scaled(Duration::from_millis(100)));
-            }
-            most.max(resident_beyond_guests())
-        });
-        Self { over, thread }
-    }
-
-    /// The most that was seen, in bytes.
-    fn most(self) -> u64 {
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
-    }
-}
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 // B03
 #[tokio::test]
@@ -57,8 +28,7 @@ async fn a_slow_reader_gets_every_byte_and_the_host_holds_one_allowance() {
     for _ in 0..4 {
         assert_answers(vm).await;
     }
-    let before = resident_beyond_guests();
-    let watch = MemoryWatch::start();
+    let watch = MemoryWatch::start(scaled(LOOK_EVERY));
     let arguments = [
         "random".to_owned(),
         seed.start().to_string(),
@@ -106,7 +76,7 @@ async fn a_slow_reader_gets_every_byte_and_the_host_holds_one_allowance() {
     );
     let status = parts.exit.wait().within(LONG).await.unwrap();
     assert_eq!(status.code(), Some(0));
-    let grown = watch.most().saturating_sub(before);
+    let grown = watch.grown();
     assert!(grown < GROWTH, "{grown} bytes more than before");
     drop(parts);
     assert_slots_come_free(vm).await;

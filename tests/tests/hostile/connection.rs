@@ -6,7 +6,7 @@ use forebay_tests::{CEILING, TestVm, Within as _, turn};
 
 use super::{
     Held, LOOK_AGAIN, MIB, Neighbours, assert_cut, assert_honest_work, assert_slots_in_use,
-    hostile, shared, threads_come_to_rest,
+    comes_to_rest, hostile, shared,
 };
 
 /// Each rule, and a part of what the host says of it.
@@ -68,7 +68,7 @@ async fn a_real_guest_that_breaks_framing_loses_the_connection_with_the_reason_a
     let console = vm.console().text();
     let last = format!("greeting of connection {}", RULES.len() + 1);
     assert!(console.contains(&last), "{console}");
-    threads_come_to_rest().await;
+    comes_to_rest(vm).await;
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn a_vm_whose_channel_stays_closed_can_still_be_seen_and_stopped() {
     );
     let console = vm.console().text();
     assert!(console.contains("cut garbage quiet"), "{console}");
-    threads_come_to_rest().await;
+    comes_to_rest(&vm).await;
     held.assert_flat(1, "a closed channel");
     assert_eq!(vm.close().within(CEILING).await, StopReason::Requested);
 }

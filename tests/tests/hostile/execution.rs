@@ -6,7 +6,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::{
     CHUNK_CHARGE, Held, LOOK_AGAIN, MIB, Neighbours, assert_broke, assert_honest_work,
-    assert_slots_in_use, faults, give_in, shared, threads_come_to_rest,
+    assert_slots_in_use, comes_to_rest, faults, give_in, shared,
 };
 
 /// Each rule, and a part of what the host says of it.
@@ -77,7 +77,7 @@ async fn each_rule_that_a_real_guest_breaks_ends_its_execution_alone() {
     held.assert_flat(2, "what rule-breakers left");
     neighbours.finish().await;
     assert_slots_in_use(vm, 0).await;
-    threads_come_to_rest().await;
+    comes_to_rest(vm).await;
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use forebay_tests::{
     CEILING, HELPER, TestVm, Turn, Within as _, builder, resident_beyond_guests, turn,
 };
 use neighbours::Neighbours;
-use rest::threads_come_to_rest;
+use rest::comes_to_rest;
 use tokio::sync::OnceCell;
 
 const MIB: u64 = 1024 * 1024;

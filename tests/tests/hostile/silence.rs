@@ -8,7 +8,7 @@ use forebay::{Stdin, StopReason, WriteError};
 use forebay_guest_helper::pattern::Pattern;
 use forebay_tests::{CEILING, TestVm, Within as _, turn};
 
-use super::{Held, LONG, LOOK_AGAIN, assert_slots_in_use, hostile, threads_come_to_rest};
+use super::{Held, LONG, LOOK_AGAIN, assert_slots_in_use, comes_to_rest, hostile};
 
 /// With their allowances of stdin they fill the ring towards the guest twice.
 const WRITERS: u32 = 16;
@@ -56,7 +56,7 @@ async fn a_real_guest_that_never_reads_again_holds_up_only_what_is_meant_for_it(
     assert!(start.is_err(), "who answered? {start:?}");
     assert_slots_in_use(&vm, WRITERS).await;
 
-    threads_come_to_rest().await;
+    comes_to_rest(&vm).await;
     assert_eq!(vm.stopped(), None);
     held.assert_flat(1, "with a full ring");
     let limit = u64::from(vm.client().limits().input_limit);

@@ -18,6 +18,9 @@ pub(super) struct Bell {
     fd: OwnedFd,
     rung: Mutex<Vec<Arc<Ringer>>>,
     stopped: AtomicBool,
+    /// Every client has a part of it, so that tests can count them from outside the thread.
+    #[cfg(test)]
+    pub(super) attached: Arc<()>,
 }
 
 impl Bell {
@@ -26,6 +29,8 @@ impl Bell {
             fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             rung: Mutex::default(),
             stopped: AtomicBool::new(false),
+            #[cfg(test)]
+            attached: Arc::default(),
         }))
     }
 

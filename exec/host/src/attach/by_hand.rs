@@ -28,7 +28,7 @@ impl ClientsByHand {
     /// # Errors
     /// A system call failed.
     pub fn new(hub: Arc<Hub>) -> io::Result<Self> {
-        Ok(Self(Clients::new(hub, Bell::new()?, Arc::default())?))
+        Ok(Self(Clients::new(hub, Bell::new()?)?))
     }
 
     /// Somebody connects; gives that end of the connection, which does not block.

@@ -8,7 +8,6 @@ use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
@@ -59,8 +58,6 @@ pub(super) struct Clients {
     /// Watches the bell and the clients, and what `server` adds, by the numbers below.
     pub(super) epoll: OwnedFd,
     peers: BTreeMap<u64, Peer>,
-    /// How many there are, for other threads.
-    count: Arc<AtomicUsize>,
     next_number: u64,
     /// Waits for room in the VM's control queue, when a signal found none.
     control_room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -72,11 +69,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new(
-        hub: Arc<Hub>,
-        bell: Arc<Bell>,
-        count: Arc<AtomicUsize>,
-    ) -> Result<Self, Errno> {
+    pub(super) fn new(hub: Arc<Hub>, bell: Arc<Bell>) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(BELL);
         epoll::add(&epoll, bell.fd(), data, epoll::EventFlags::IN)?;
@@ -85,7 +78,6 @@ impl Clients {
             bell,
             epoll,
             peers: BTreeMap::new(),
-            count,
             next_number: FIRST_CLIENT,
             control_room: None,
             signals_from: FIRST_CLIENT,
@@ -140,7 +132,6 @@ impl Clients {
         let (hub, bell) = (Arc::clone(&self.hub), Arc::clone(&self.bell));
         self.peers
             .insert(number, Peer::new(number, socket, hub, bell));
-        self.counted();
     }
 
     /// None could be accepted.
@@ -318,7 +309,6 @@ impl Clients {
         // Closed before its executions go, which takes the VM's lock for each.
         let _ = epoll::delete(&self.epoll, peer.fd());
         drop(peer);
-        self.counted();
     }
 
     /// Parts from all, with what the VM's end has brought about, as far as the sockets take it,
@@ -333,22 +323,9 @@ impl Clients {
             }
         }
         self.peers.clear();
-        self.counted();
     }
 
     pub(super) fn len(&self) -> usize {
         self.peers.len()
-    }
-
-    /// Tells other threads how many there are.
-    fn counted(&self) {
-        self.count.store(self.len(), Ordering::Relaxed);
-    }
-}
-
-impl Drop for Clients {
-    fn drop(&mut self) {
-        self.peers.clear();
-        self.counted();
     }
 }

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-/// An attach socket could not be set up. Nothing was created or removed.
+/// An attach socket could not be set up. What was made for it is removed again; a socket that
+/// nobody listened on may have been removed before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {

@@ -17,8 +17,16 @@
 //! of the other, so the allowances hold end to end.
 //!
 //! What a client does wrong ends its own connection and kills its own executions. No client can
-//! stop the server from reading another, and none from writing: per client there is one socket,
-//! one 32 KiB write buffer, and what its executions are allowed.
+//! stop the server from reading another, and none from writing. A client costs the VM's program:
+//!
+//! | what | at most |
+//! |---|---|
+//! | write buffer | 32 KiB |
+//! | a request that comes in | 1 MiB, and its words while it is decoded |
+//! | requests that the guest has not read | 1 MiB; what goes beyond is refused |
+//! | stdin that a command has not read | `input_limit` per execution, and the one chunk of it that is on its way |
+//! | output that was not read | the `output_limit` of each execution, which is the VM's own |
+//! | signals without room in the VM's control queue | sixteen, and those of the last receive of 32 KiB; with sixteen it is not read on |
 //!
 //! | module | owns |
 //! |---|---|

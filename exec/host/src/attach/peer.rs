@@ -1,9 +1,9 @@
 //! One client at the server: its socket, its connection, its executions.
 //!
 //! A peer holds a 32 KiB write buffer, its connection's state (stdin within the allowances, one
-//! request in assembly, one payload), a counter block per execution, and the signals that wait
-//! for room in the VM's control queue, and its executions' requests until the guest has read them.
-//! Its socket is read into a buffer that all peers share.
+//! request in assembly, one payload), a counter block per execution, the signals that wait for
+//! room in the VM's control queue, and 1 MiB of requests that the guest has not read. Its socket is
+//! read into a buffer that all peers share.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -14,7 +14,7 @@ use std::time::Instant;
 use forebay_exec_proto::guest::{self, Event, Transmit};
 use forebay_exec_proto::host::{self, Start};
 use forebay_exec_proto::{
-    CONTROL_QUEUE, ExecId, FRAME_MAX, HEADER_LEN, PeerFault, Ready, Request, StdinMode,
+    CONTROL_QUEUE, ExecId, FRAME_MAX, HEADER_LEN, PeerFault, REQUEST_MAX, Ready, Request, StdinMode,
 };
 
 use super::bell::{Bell, Cause, Ringer};
@@ -32,12 +32,14 @@ const RECEIVES: usize = 2;
 /// Write buffers filled per turn.
 const SENDS: usize = 4;
 
-/// Bytes of requests that may wait for the guest to read them before the client is not read any
-/// more. One receive may complete a request of any size and bring some small ones behind it.
-const REQUESTS_HELD: usize = 64 * 1024;
+/// Bytes of a client's requests that may wait for the guest to read them; one of any size fits.
+/// What goes beyond is refused, since to leave it in the socket would hold back what stands
+/// behind it there: acknowledgements, kills and ends of stdin.
+pub(super) const REQUESTS_HELD: usize = REQUEST_MAX;
 
 /// Signals that may wait for the VM's control queue before the client is not read any more. One
-/// receive may add as many as it has room for.
+/// receive may add as many as it has room for. That queue is full only while the guest reads
+/// nothing, so whatever stands behind them could not leave either.
 const SIGNALS_HELD: usize = CONTROL_QUEUE;
 
 /// Why a client's connection ended.
@@ -74,6 +76,8 @@ impl From<PeerFault> for Goodbye {
 #[derive(Debug)]
 pub(super) struct Peer {
     number: u64,
+    #[cfg(test)]
+    _attached: Arc<()>,
     socket: OwnedFd,
     hub: Arc<Hub>,
     bell: Arc<Bell>,
@@ -106,6 +110,8 @@ impl Peer {
         }
         Self {
             number,
+            #[cfg(test)]
+            _attached: Arc::clone(&bell.attached),
             socket,
             hub,
             bell,
@@ -217,10 +223,9 @@ impl Peer {
         sent
     }
 
-    /// While the guest does not read, its clients' requests and signals are left in their
-    /// sockets.
+    /// While the guest does not read, its clients' signals are left in their sockets.
     fn may_read(&self) -> bool {
-        self.signals.len() < SIGNALS_HELD && self.requests.values().sum::<usize>() < REQUESTS_HELD
+        self.signals.len() < SIGNALS_HELD
     }
 
     fn wants_to_send(&self) -> bool {
@@ -322,6 +327,12 @@ impl Peer {
             Ok(start) => start,
             Err(error) => return self.conn.failed(id, refusal::unsent(error)),
         };
+        let waiting: usize = self.requests.values().sum();
+        if waiting.saturating_add(start.request_len()) > REQUESTS_HELD {
+            return self
+                .conn
+                .failed(id, refusal::unread(waiting, REQUESTS_HELD));
+        }
         let ringer = Ringer::new(Cause::Exec(self.number, id), &self.bell);
         match Relayed::start(&self.hub, &start, ringer) {
             Ok(exec) => {

@@ -33,6 +33,20 @@ pub(super) fn unsent(error: StartError) -> Failure {
     failure(&error.into())
 }
 
+/// Says that the guest does not read: `waiting` bytes of this client's requests are held for it.
+pub(super) fn unread(waiting: usize, most: usize) -> Failure {
+    Failure {
+        kind: FailureKind::AtCapacity,
+        errno: None,
+        // Another than that of the VM's count, whose numbers the client would look for.
+        stage: "requests".to_owned(),
+        message: format!(
+            "the guest does not take requests: {waiting} bytes of this client's wait for it, and \
+             no more than {most} may"
+        ),
+    }
+}
+
 /// Says that the VM, or the connection to it, is gone.
 pub(super) fn lost(reason: &str) -> Failure {
     Failure {

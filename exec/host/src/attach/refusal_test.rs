@@ -25,6 +25,7 @@ fn what_only_looks_like_a_refusal_is_none() {
             message: "x of at most y executions".to_owned(),
             ..good
         },
+        unread(5, 10),
     ] {
         assert_eq!(capacity(&other), None);
     }

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,7 +36,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct AttachServer {
     path: PathBuf,
     bell: Arc<Bell>,
-    clients: Arc<AtomicUsize>,
     /// What clients are told at the end, unless the VM itself has ended by then.
     reason: Arc<OnceLock<String>>,
     thread: Option<JoinHandle<()>>,
@@ -57,16 +55,13 @@ impl AttachSocket {
             source,
         };
         let bell = Bell::new().map_err(|e| host("eventfd", e))?;
-        let clients = Arc::new(AtomicUsize::new(0));
         let reason = Arc::new(OnceLock::new());
-        let turns =
-            Turns::new(self, hub, &bell, &clients, &reason).map_err(|e| host("epoll", e.into()))?;
+        let turns = Turns::new(self, hub, &bell, &reason).map_err(|e| host("epoll", e.into()))?;
         let thread =
             thread::spawn(NAME, move || turns.run()).map_err(|e| host("start of its thread", e))?;
         Ok(AttachServer {
             path,
             bell,
-            clients,
             reason,
             thread: Some(thread),
         })
@@ -81,9 +76,9 @@ impl AttachServer {
     }
 
     /// Clients that are attached now.
-    #[must_use]
-    pub fn clients(&self) -> usize {
-        self.clients.load(Ordering::Relaxed)
+    #[cfg(test)]
+    pub(super) fn clients(&self) -> usize {
+        Arc::strong_count(&self.bell.attached).saturating_sub(1)
     }
 
     /// As dropping it, and tells the clients this reason, unless the VM has ended and given one.
@@ -124,10 +119,9 @@ impl Turns {
         socket: AttachSocket,
         hub: Arc<Hub>,
         bell: &Arc<Bell>,
-        count: &Arc<AtomicUsize>,
         reason: &Arc<OnceLock<String>>,
     ) -> Result<Self, Errno> {
-        let clients = Clients::new(hub, Arc::clone(bell), Arc::clone(count))?;
+        let clients = Clients::new(hub, Arc::clone(bell))?;
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(LISTENER);
         epoll::add(&clients.epoll, &socket, data, edge)?;
@@ -156,6 +150,9 @@ impl Turns {
     fn serve(&mut self) -> Result<(), Errno> {
         let mut events = Vec::with_capacity(CLIENTS_MAX.saturating_add(2));
         while !self.bell.is_stopped() {
+            // What had come by now is among the events: a thread that is held up later on must not
+            // take the time for its clients' silence.
+            let seen = Instant::now();
             self.wait(&mut events)?;
             let before = self.clients.len();
             for event in events.drain(..) {
@@ -166,7 +163,7 @@ impl Turns {
             }
             self.clients.turn();
             // Behind their turn, so that nobody's greeting lies unread.
-            self.clients.expire(Instant::now());
+            self.clients.expire(seen);
             if self.clients.len() < before {
                 // There is a descriptor again.
                 self.accept_failed = None;

@@ -26,6 +26,8 @@ pub(crate) struct Inner {
     /// The VM is gone for good: no connection will come.
     gone: bool,
     last_pong: Option<u64>,
+    /// It was warned of an agent that keeps no limits.
+    warned: bool,
     /// The link was told to transmit, or pulls of its own accord, and has not come to the end
     /// since.
     kicked: bool,
@@ -47,6 +49,7 @@ impl Inner {
             closed: None,
             gone: false,
             last_pong: None,
+            warned: false,
             kicked: false,
             wakes: Wakes::default(),
             lent: None,
@@ -76,7 +79,8 @@ impl Inner {
 
     /// The VM is gone for good. Whether this says so first; the first reason stays.
     pub(super) fn vm_gone(&mut self, reason: &str) -> bool {
-        self.closed(reason);
+        // Whoever says so is not the device, which may be placing the frame that it was lent.
+        self.conn.handle_closed(reason);
         self.ready = None;
         let first = !mem::replace(&mut self.gone, true);
         if first {
@@ -200,6 +204,10 @@ impl Inner {
                 Notice::ControlRoom => wakes.control = true,
                 Notice::Ready(ready) => {
                     wakes.agent = Some(ready.version.clone());
+                    if ready.exec_limits.is_none() && !mem::replace(&mut self.warned, true) {
+                        let name = self.conn.hostname().unwrap_or("without a hostname");
+                        wakes.legacy = Some(name.to_owned());
+                    }
                     self.ready = Some(ready);
                     wakes.ready = true;
                 }

@@ -17,6 +17,9 @@ pub(super) struct Wakes {
     pub(super) control: bool,
     /// The version of the agent that became ready, to be logged.
     pub(super) agent: Option<String>,
+    /// The VM's name, if that agent keeps no limits and is the first of this VM that does not, to
+    /// be warned of.
+    pub(super) legacy: Option<String>,
     /// Why the connection ended, to be logged.
     pub(super) ended: Option<String>,
 }
@@ -38,6 +41,14 @@ impl Due {
         }
         if let Some(version) = wakes.agent {
             tracing::debug!(agent = version, "the agent is ready");
+            if let Some(vm) = wakes.legacy {
+                tracing::warn!(
+                    vm,
+                    agent = version,
+                    "the guest's agent is too old to keep any limits: neither stdin in the guest \
+                     nor a command that is read slowly is bounded; rebuild the guest image"
+                );
+            }
         }
         if wakes.ready {
             contained(|| ready.notify_waiters());
@@ -61,3 +72,7 @@ fn contained(foreign: impl FnOnce()) {
         tracing::error!("a task's waker, or the owner of a stdin buffer, panicked");
     }
 }
+
+#[cfg(test)]
+#[path = "wakes_test.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! A hub with a scripted guest behind it, for a few threads whose every order is tried.
+//! A hub with a scripted guest behind it, for a few threads whose orders are tried.
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -19,7 +19,7 @@ const STACK: usize = 1 << 16;
 /// are rare, and each further one multiplies the orders.
 const PREEMPTIONS: usize = 2;
 
-/// Runs `scenario` in every order of its threads.
+/// Runs `scenario` in every order of its threads with [`PREEMPTIONS`] at most.
 pub(super) fn model(scenario: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);

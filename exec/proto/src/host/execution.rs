@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use minicbor::{Decode, Encode};
 
 use super::stall::Meter;
@@ -35,12 +35,37 @@ pub enum Terminal {
 }
 
 /// A retained chunk of output. Its bytes are an allocation of their own size, never a slice of
-/// a larger buffer.
+/// a larger buffer; those of one that is read in part, at least half of it.
 #[derive(Debug)]
 pub(super) struct Chunk {
     /// Place in the order in which both streams' chunks arrived.
     pub(super) seq: u64,
     pub(super) data: Bytes,
+    /// Size of the allocation that `data` keeps.
+    room: usize,
+}
+
+impl Chunk {
+    /// `data` is an allocation of its own size.
+    pub(super) fn new(seq: u64, data: Bytes) -> Self {
+        let room = data.len();
+        Self { seq, data, room }
+    }
+
+    /// Copies bytes from the front into `buf`; gives how many. What it releases must not stay
+    /// allocated for as long as the rest is unread, so a rest of less than half of its allocation
+    /// moves to one of its own size. At least as many bytes were read before as are moved.
+    fn read(&mut self, buf: &mut [u8]) -> usize {
+        let n = self.data.len().min(buf.len());
+        if let Some(buf) = buf.get_mut(..n) {
+            self.data.copy_to_slice(buf);
+        }
+        if self.data.len() < self.room.div_ceil(2) {
+            self.data = Bytes::copy_from_slice(&self.data);
+            self.room = self.data.len();
+        }
+        n
+    }
 }
 
 /// What happens to a stream's bytes.
@@ -54,7 +79,11 @@ pub(super) enum Keep {
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) keep: Keep,
+    /// Held for a reader. Changed by [`push`](Self::push), [`pop`](Self::pop) and
+    /// [`read`](Self::read) alone.
     pub(super) chunks: VecDeque<Chunk>,
+    /// Bytes in `chunks`, counted so that a look at many chunks is as short as one at few.
+    pub(super) held: u64,
     /// Bytes of this stream that were accepted since the start, kept or not.
     pub(super) received: u64,
 }
@@ -65,31 +94,44 @@ impl Output {
             keep: Keep::Keep,
             received: 0,
             chunks: VecDeque::new(),
+            held: 0,
         }
-    }
-
-    /// Bytes held for a reader.
-    pub(super) fn held(&self) -> u64 {
-        self.chunks
-            .iter()
-            .map(|chunk| chunk.data.len() as u64)
-            .sum()
     }
 
     /// Bytes that a reader has taken or that were thrown away.
     pub(super) fn consumed(&self) -> u64 {
-        self.received.saturating_sub(self.held())
+        self.received.saturating_sub(self.held)
+    }
+
+    /// Puts a chunk behind those that are held.
+    pub(super) fn push(&mut self, chunk: Chunk) {
+        self.held = self.held.saturating_add(chunk.data.len() as u64);
+        self.chunks.push_back(chunk);
+    }
+
+    /// Copies bytes of the front chunk into `buf`; gives how many, and whether they were its last,
+    /// which takes it. `None` without a chunk.
+    pub(super) fn read(&mut self, buf: &mut [u8]) -> Option<(usize, bool)> {
+        let chunk = self.chunks.front_mut()?;
+        let n = chunk.read(buf);
+        let whole = chunk.data.is_empty();
+        self.held = self.held.saturating_sub(n as u64);
+        if whole {
+            self.pop();
+        }
+        Some((n, whole))
     }
 
     /// Takes the front chunk. The list gives memory back as it shrinks: what is retained for an
     /// empty window must not come on top of the next full one.
     pub(super) fn pop(&mut self) -> Option<Chunk> {
-        let chunk = self.chunks.pop_front();
+        let chunk = self.chunks.pop_front()?;
+        self.held = self.held.saturating_sub(chunk.data.len() as u64);
         let used = self.chunks.len();
         if self.chunks.capacity() / 4 >= used.max(8) {
             self.chunks.shrink_to(used.saturating_mul(2));
         }
-        chunk
+        Some(chunk)
     }
 }
 

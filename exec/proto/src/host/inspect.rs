@@ -241,7 +241,8 @@ impl Exec {
     fn view(&self, id: ExecId, now: core::time::Duration) -> ExecView {
         debug_assert_eq!(self.output_meter.party(), self.output_waits_for());
         debug_assert_eq!(self.stdin_meter.party(), self.stdin_waits_for());
-        let chunks = || self.stdout.chunks.iter().chain(&self.stderr.chunks);
+        let held = self.stdout.held.saturating_add(self.stderr.held);
+        let chunks = [&self.stdout, &self.stderr].map(|output| output.chunks.len());
         let name = |party: Option<Party>| party.map_or("nobody", Party::name);
         ExecView {
             id,
@@ -259,9 +260,9 @@ impl Exec {
             output_released: self.window.released(),
             output_acked: self.window.said(),
             output_window: self.window.available(),
-            output_held: chunks().map(|chunk| chunk.data.len()).sum(),
+            output_held: usize::try_from(held).unwrap_or(usize::MAX),
             output_forwarded: self.forwarded,
-            chunks_held: chunks().count(),
+            chunks_held: chunks.into_iter().fold(0, usize::saturating_add),
             output_waits_for: name(self.output_meter.party()),
             output_stalls: self.output_meter.read(now),
             stdin_sent: self.input.credit.sent(),

@@ -49,7 +49,7 @@ pub use config::{Clock, Config, ConfigError};
 pub use execution::Terminal;
 pub use inspect::{ExecView, Inspection, View};
 pub use read::{Event, Read};
-pub use saved::{Progress, RestoreError, SaveError, SavedConn};
+pub use saved::{Progress, RestoreError, RestoreOptions, SaveError, SavedConn};
 pub use stall::Stalls;
 
 use execution::{Exec, Peer, Phase};
@@ -240,6 +240,12 @@ impl Conn {
         &self.config.limits
     }
 
+    /// The hostname that the guest was given.
+    #[must_use]
+    pub fn hostname(&self) -> Option<&str> {
+        self.config.hostname.as_deref()
+    }
+
     /// Executions that hold a slot of `max_executions`.
     #[must_use]
     pub fn active(&self) -> u32 {
@@ -250,13 +256,6 @@ impl Conn {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Ready)
-    }
-
-    /// Whether the agent keeps the limits. One that does not is a legacy guest; before Ready it is
-    /// expected to.
-    #[must_use]
-    pub fn is_bounded(&self) -> bool {
-        !self.legacy
     }
 
     /// The guest opened its port: a new connection begins with our bootstrap.

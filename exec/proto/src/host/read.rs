@@ -1,6 +1,6 @@
 //! Taking what an execution produced. The only place where output credit comes back.
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
 use super::Conn;
 use super::execution::Terminal;
@@ -88,24 +88,18 @@ impl Conn {
     }
 
     /// Copies bytes of one stream into `buf`. A partial read of a chunk releases the bytes
-    /// copied; the chunk's 256 units go when it is empty.
+    /// copied; the chunk's 256 units go when it is empty. Its rest stays in an allocation of at
+    /// most twice its size, so a stream that is read in part holds at most half of
+    /// `output_chunk_size` more than it is charged.
     pub fn read(&mut self, id: ExecId, stream: Stream, buf: &mut [u8]) -> Read {
         let Some(exec) = self.execs.get_mut(&id) else {
             return Read::End;
         };
         let mut copied: usize = 0;
         while let Some(room) = buf.get_mut(copied..).filter(|room| !room.is_empty()) {
-            let Some(chunk) = exec.output(stream).chunks.front_mut() else {
+            let Some((n, whole)) = exec.output(stream).read(room) else {
                 break;
             };
-            let n = chunk.data.len().min(room.len());
-            if let Some(room) = room.get_mut(..n) {
-                chunk.data.copy_to_slice(room);
-            }
-            let whole = !chunk.data.has_remaining();
-            if whole {
-                exec.output(stream).pop();
-            }
             exec.consume(n, whole);
             copied = copied.saturating_add(n);
         }

@@ -324,7 +324,7 @@ impl Conn {
         let seq = exec.next_seq();
         // `into_boxed_slice` cuts spare capacity, so that a chunk holds what it was charged.
         let data = Bytes::from(payload.into_boxed_slice());
-        exec.output(stream).chunks.push_back(Chunk { seq, data });
+        exec.output(stream).push(Chunk::new(seq, data));
         let bit = match stream {
             Stream::Stdout => what::STDOUT,
             Stream::Stderr => what::STDERR,

@@ -41,6 +41,25 @@ fn a_restored_order_goes_on_at_the_same_place_of_the_round() {
 }
 
 #[test]
+fn the_bytes_of_a_saved_order_are_what_they_were() {
+    let phases: [(_, &[u8]); 4] = [
+        (SavedPhase::Begin, &[0x82, 0, 0x80]),
+        (SavedPhase::Acks { left: 3 }, &[0x82, 1, 0x81, 3]),
+        (SavedPhase::Controls { left: 2 }, &[0x82, 2, 0x81, 2]),
+        (SavedPhase::Slot, &[0x82, 3, 0x80]),
+    ];
+    for (phase, golden) in phases {
+        let order = Order {
+            acks: vec![id(1)],
+            slots: vec![id(2)],
+            phase,
+        };
+        let bytes = crate::message::encode(&order);
+        assert_eq!(bytes, [&[0x83, 0x81, 1, 0x81, 2], golden].concat());
+    }
+}
+
+#[test]
 fn an_ack_that_leaves_the_line_lets_no_later_one_into_its_round() {
     let mut schedule: Scheduler<u32> = Scheduler::new();
     for n in 1..=3 {

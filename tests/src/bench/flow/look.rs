@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay::{ExecutionView, Vm};
-use forebay_tests::resident_beyond_guests;
 
 use crate::bench::PATIENCE;
 use crate::bench::flow::answer;
@@ -37,17 +36,6 @@ impl Guest {
             _ => bail!("the guest's memory is not told by {text:?}"),
         }
     }
-}
-
-/// The most that this process held, over a time.
-pub(crate) async fn watch(time: Duration) -> u64 {
-    let begun = Instant::now();
-    let mut peak = resident_beyond_guests();
-    while begun.elapsed() < time {
-        tokio::time::sleep(LOOK_EVERY).await;
-        peak = peak.max(resident_beyond_guests());
-    }
-    peak
 }
 
 /// Waits until the output of so many executions has filled their allowances; says what is held.

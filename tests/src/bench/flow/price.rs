@@ -47,12 +47,14 @@ impl Cpu {
         let mut vcpus = 0;
         for task in fs::read_dir("/proc/self/task").context("list threads")? {
             let task = task.context("list threads")?.path();
-            // A thread may end meanwhile.
+            // A thread may end at any moment; what it used is then in the sum of all alone.
             let Ok(name) = fs::read_to_string(task.join("comm")) else {
                 continue;
             };
             if name.starts_with(VCPU) {
-                let times = fs::read_to_string(task.join("schedstat")).context("read schedstat")?;
+                let Ok(times) = fs::read_to_string(task.join("schedstat")) else {
+                    continue;
+                };
                 let first = times.split(' ').next().and_then(|time| time.parse().ok());
                 vcpus += first.unwrap_or(0);
             }

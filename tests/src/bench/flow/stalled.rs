@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use forebay::{Exec, ExecError, ExecHandle, Limits, Signal, Stdin, Vm};
-use forebay_tests::resident_beyond_guests;
+use forebay_tests::MemoryWatch;
+use rustix::process::{Signal as KernelSignal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 
-use crate::bench::flow::look::{Guest, LOOK_EVERY, full, until_full, until_stdin_full, watch};
+use crate::bench::flow::look::{Guest, LOOK_EVERY, full, until_full, until_stdin_full};
 use crate::bench::flow::{MEMORY_MIB, MIB, Plan, WITHOUT_END, answer, builder};
 use crate::bench::guest::{Guests, HELPER};
 use crate::bench::{runtime, within};
@@ -31,6 +32,7 @@ const GUEST_SLACK: u64 = 8 * MIB;
 const PIPE: u64 = 64 << 10;
 /// Given to each stdin: more than pipe and allowance.
 const INPUT: usize = 1 << 20;
+
 /// Which memory is held how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Case {
@@ -57,6 +59,8 @@ pub(crate) struct Bound {
 
 /// Is the process of that case: prints its bounds as JSON.
 pub(crate) fn stand_still(case: Case, plan: &Plan) -> Result<()> {
+    // Whoever reads that is our parent; without it nobody does.
+    set_parent_process_death_signal(Some(KernelSignal::KILL))?;
     let guests = Guests::find()?;
     let bounds = runtime()?.block_on(async {
         match case {
@@ -86,20 +90,21 @@ pub(crate) async fn endless_writer(vm: &Vm) -> Result<ExecHandle> {
 async fn output(plan: &Plan, guests: &Guests, limits: Limits, what: &str) -> Result<Vec<Bound>> {
     let vm = start(guests, limits).await?;
     let most = limits.max_executions;
-    let before = resident_beyond_guests();
+    let memory = MemoryWatch::start(LOOK_EVERY);
     let mut writers = Vec::new();
     for _ in 0..most {
         writers.push(endless_writer(&vm).await?);
     }
     let held = until_full(&vm, writers.len()).await?;
-    let peak = watch(plan.stall).await;
+    tokio::time::sleep(plan.stall).await;
+    let grown = memory.grown();
     refused(&vm, most)?;
     killable(writers.pop().context("there are some")?, &vm).await?;
     drop(writers);
     vm.close().await;
     Ok(vec![Bound {
         what: format!("host, {most} x {what}"),
-        grown: peak.saturating_sub(before),
+        grown,
         at_most: u64::from(most) * u64::from(limits.output_limit) + HOST_SLACK,
         held,
     }])
@@ -120,7 +125,8 @@ async fn stdin(plan: &Plan, guests: &Guests) -> Result<Vec<Bound>> {
         let sleeper = vm.exec("sleep", ["100000"]).stdin(Stdin::piped());
         sleepers.push(sleeper.spawn().await?);
     }
-    let (before, host_before) = (Guest::look(&vm).await?, resident_beyond_guests());
+    let before = Guest::look(&vm).await?;
+    let memory = MemoryWatch::start(LOOK_EVERY);
     let mut writes = Vec::new();
     for sleeper in &mut sleepers {
         let stdin = sleeper.take_stdin().context("stdin is piped")?;
@@ -129,7 +135,8 @@ async fn stdin(plan: &Plan, guests: &Guests) -> Result<Vec<Bound>> {
     }
     until_stdin_full(&vm, sleepers.len()).await?;
     let first = Guest::look(&vm).await?;
-    let peak = watch(plan.stall).await;
+    tokio::time::sleep(plan.stall).await;
+    let host_grown = memory.grown();
     let last = Guest::look(&vm).await?;
     let last_slot = vm.exec("sleep", ["100000"]).spawn().await?;
     refused(&vm, most + 1)?;
@@ -164,7 +171,7 @@ async fn stdin(plan: &Plan, guests: &Guests) -> Result<Vec<Bound>> {
             before.free.saturating_sub(least_free),
             allowed + u64::from(most) * PIPE + GUEST_SLACK,
         ),
-        bound("host", peak.saturating_sub(host_before), HOST_SLACK),
+        bound("host", host_grown, HOST_SLACK),
     ])
 }
 
@@ -174,7 +181,7 @@ async fn slow_reader(plan: &Plan, guests: &Guests) -> Result<Vec<Bound>> {
     const EVERY: Duration = Duration::from_millis(100);
     let limits = Limits::default();
     let vm = start(guests, limits).await?;
-    let before = resident_beyond_guests();
+    let memory = MemoryWatch::start(LOOK_EVERY);
     let total = (1_u64 << 30).to_string();
     let producer = vm
         .exec(HELPER, ["write", "--total", &total])
@@ -182,23 +189,20 @@ async fn slow_reader(plan: &Plan, guests: &Guests) -> Result<Vec<Bound>> {
         .await?;
     let mut parts = producer.split();
     let begun = Instant::now();
-    let (mut peak, mut looked, mut read) = (0, begun, 0);
+    let mut read = 0;
     while begun.elapsed() < plan.slow_read {
         let mut some = [0; READ];
         within(&vm, async { Ok(parts.stdout.read_exact(&mut some).await?) }).await?;
         read += some.len();
-        if looked.elapsed() >= LOOK_EVERY {
-            looked = Instant::now();
-            peak = peak.max(resident_beyond_guests());
-        }
         tokio::time::sleep(EVERY).await;
     }
+    let grown = memory.grown();
     let held = format!("{}; {read} bytes read", full(&vm, 1).unwrap_or_default());
     drop(parts);
     vm.close().await;
     Ok(vec![Bound {
         what: "host, 1 GiB read at 1000 bytes a second".to_owned(),
-        grown: peak.saturating_sub(before),
+        grown,
         at_most: u64::from(limits.output_limit) + HOST_SLACK_OF_ONE,
         held,
     }])

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_exec_proto::frame::ToGuest;
-use forebay_exec_proto::host::{Config, Conn, Start, Stdin, Verdict};
-use forebay_exec_proto::{ByteVec, ExecId, HEADER_LEN, Header, REQUEST_MAX, Request};
+use forebay_exec_proto::host::{Config, Conn, Start, Stdin, Terminal, Verdict};
+use forebay_exec_proto::{ByteVec, ExecId, FailureKind, HEADER_LEN, Header, REQUEST_MAX, Request};
 
 use super::villain::frame;
 use crate::Limits;
 use crate::attach::by_hand::ClientsByHand;
+use crate::attach::peer::REQUESTS_HELD;
 use crate::attach::preamble;
 use crate::fake_guest::FakeVm;
 
@@ -133,29 +134,125 @@ impl Slow {
 }
 
 #[test]
-fn requests_that_the_guest_does_not_read_stay_with_their_client() {
+fn requests_beyond_what_may_wait_for_the_guest_are_refused_and_say_so() {
     const REQUESTS: usize = 40;
     let mut still = Still::new();
     let mut client = Slow::attach(&mut still);
     let mut other = Slow::attach(&mut still);
     still.vm.hold.store(true, Ordering::Relaxed);
-    let big = vec![b'x'; REQUEST_MAX - 1000];
+    let half = vec![b'x'; REQUESTS_HELD / 2 - 1000];
     let all: Vec<_> = (0..REQUESTS)
-        .map(|_| client.start(&[b"write", b"1", b"0", b"0", &big]))
+        .map(|_| client.start(&[b"write", b"1", b"0", b"0", &half]))
         .collect();
     client.settle(&mut still);
-    // One fills the bound by itself; what comes behind it is not even read.
-    assert_eq!(still.vm.hub.active(), 1);
-    // It is the client that waits, and no other one.
+    // Two fill the bound.
+    assert_eq!(still.vm.hub.active(), 2);
+    let (taken, refused) = all.split_at(2);
+    for id in refused {
+        let Some(Terminal::Failed(failure)) = client.conn.terminal(*id) else {
+            panic!("{id} was not refused");
+        };
+        assert_eq!(failure.kind, FailureKind::AtCapacity);
+        let told = "the guest does not take requests";
+        assert!(failure.message.starts_with(told), "{failure:?}");
+    }
+    // What small ones need is left, and another client has its own.
+    let behind = client.start(&[b"echo", b"hello"]);
+    client.settle(&mut still);
     let small = other.start(&[b"echo", b"hello"]);
     other.settle(&mut still);
-    assert_eq!(still.vm.hub.active(), 2);
+    assert_eq!(still.vm.hub.active(), 4);
     still.vm.hold.store(false, Ordering::Relaxed);
     client.settle(&mut still);
     other.settle(&mut still);
-    for (client, id) in all.iter().map(|id| (&client, id)).chain([(&other, &small)]) {
-        assert!(client.conn.terminal(*id).is_some(), "{id} has not ended");
+    for (client, id) in taken
+        .iter()
+        .chain([&behind])
+        .map(|id| (&client, id))
+        .chain([(&other, &small)])
+    {
+        let end = client.conn.terminal(*id);
+        assert!(matches!(end, Some(Terminal::Exited(_))), "{id}: {end:?}");
     }
+    // Those that have left make room.
+    let again = client.start(&[b"write", b"1", b"0", b"0", &half]);
+    client.settle(&mut still);
+    let end = client.conn.terminal(again);
+    assert!(matches!(end, Some(Terminal::Exited(_))), "{end:?}");
+}
+
+#[test]
+fn a_request_of_any_size_may_wait_for_the_guest() {
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    still.vm.hold.store(true, Ordering::Relaxed);
+    let most = vec![b'x'; REQUEST_MAX - 1000];
+    let id = client.start(&[b"echo", &most]);
+    client.settle(&mut still);
+    assert_eq!(still.vm.hub.active(), 1);
+    still.vm.hold.store(false, Ordering::Relaxed);
+    client.settle(&mut still);
+    assert!(client.conn.pid(id).is_some());
+}
+
+#[test]
+fn a_client_is_read_on_whatever_of_its_requests_the_guest_has_not_read() {
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    let written = client.start(&[b"write", b"5000", b"0", b"0"]);
+    let stall = client.start(&[b"stall"]);
+    client.settle(&mut still);
+    assert!(client.conn.terminal(written).is_some() && client.conn.pid(stall).is_some());
+    still.vm.hold.store(true, Ordering::Relaxed);
+    let big = vec![b'x'; REQUESTS_HELD - 1000];
+    for _ in 0..3 {
+        client.start(&[b"stall", &big]);
+    }
+    client.settle(&mut still);
+    // What comes behind them in the socket: acknowledgements, and a kill of what waits.
+    while client.conn.next_event(written).is_some() {}
+    let waits = ExecId::new(stall.get() + 1).unwrap();
+    client.conn.kill(waits).unwrap();
+    client.settle(&mut still);
+    let view = still.vm.hub.inspect();
+    assert!(
+        view.executions
+            .iter()
+            .all(|exec| exec.output_forwarded == 0),
+        "an acknowledgement was not read: {view:?}"
+    );
+    assert!(client.conn.terminal(waits).is_some(), "a kill was not read");
+    still.vm.hold.store(false, Ordering::Relaxed);
+    client.settle(&mut still);
+}
+
+#[test]
+fn signals_without_room_stay_with_their_client_and_all_arrive() {
+    // More than a socket takes by itself.
+    const MOST: usize = 4 << 20;
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    let id = client.start(&[b"stall"]);
+    client.settle(&mut still);
+    still.vm.hold.store(true, Ordering::Relaxed);
+    let signal = frame(ToGuest::Signal.to_wire(), id.get(), &10u32.to_le_bytes());
+    let (mut taken, mut full) = (0, 0);
+    while full < 2 {
+        // What was cut off goes on.
+        match client.stream.write(&signal[taken % signal.len()..]) {
+            Ok(n) => (taken, full) = (taken + n, 0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                full += 1;
+                still.settle();
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(taken < MOST, "it is read without end");
+    }
+    still.vm.hold.store(false, Ordering::Relaxed);
+    client.settle(&mut still);
+    let arrived = still.vm.command(id, |command| command.signals.len());
+    assert_eq!(arrived, taken / signal.len());
 }
 
 #[test]

@@ -3,11 +3,19 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_exec_proto::guest::{self, Event, Transmit};
+use forebay_exec_proto::host::Inspection;
+use forebay_exec_proto::{ExecId, FRAME_MAX, Ready};
+use tempfile::TempDir;
 
 use super::{Attached, run, wait_until};
-use crate::attach::preamble;
+use crate::attach::preamble::{self, Preamble};
 use crate::fake_guest::{ByHand, FakeVm};
-use crate::{AttachInspector, ConnectError, ExecError, Stdin};
+use crate::{AttachInspector, ConnectError, ExecError, ExecView, Limits, Stdin};
 
 const NONE: [&str; 0] = [];
 
@@ -100,6 +108,142 @@ fn something_else_that_listens_there_is_told_apart() {
     server.join().unwrap();
     let error = AttachInspector::connect(directory.path().join("none")).unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
+}
+
+/// A server that answers each question with what `page` makes of the id it is asked to go on
+/// from; joins with the number of questions.
+fn scripted(page: fn(u64) -> Inspection) -> (TempDir, PathBuf, JoinHandle<usize>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("scripted.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let welcome = Preamble::Welcome(Limits::default()).encode();
+        socket.write_all(&welcome).unwrap();
+        let (mut conn, mut questions) = (guest::Conn::for_relay(), 0);
+        let mut buf = [0; 4096];
+        while let Ok(n @ 1..) = socket.read(&mut buf) {
+            conn.handle_bytes(&buf[..n]).unwrap();
+            while let Some(event) = conn.poll_event() {
+                if let Event::Bootstrap(_) = event {
+                    conn.ready(Ready::default());
+                }
+            }
+            if let Some(after) = conn.poll_inspect() {
+                questions += 1;
+                conn.inspection(&page(after));
+            }
+            let mut out = [0; FRAME_MAX];
+            while let Transmit::Frame(n) = conn.poll_transmit(&mut out) {
+                if socket.write_all(&out[..n]).is_err() {
+                    return questions;
+                }
+            }
+        }
+        questions
+    });
+    (directory, path, server)
+}
+
+/// A page with these executions.
+fn page(ids: &[u64], more: bool) -> Inspection {
+    let vm = FakeVm::new();
+    let stall = vm.run(vm.client.exec("stall", NONE).spawn()).unwrap();
+    let mut view = vm.hub.inspect();
+    let exec = view.executions.pop().unwrap();
+    drop(stall);
+    view.executions.extend(ids.iter().map(|id| ExecView {
+        id: ExecId::new(*id).unwrap(),
+        ..exec.clone()
+    }));
+    Inspection { view, more }
+}
+
+#[test]
+fn pages_whose_ids_do_not_rise_break_the_protocol() {
+    type Page = fn(u64) -> Inspection;
+    let pages: [(Page, usize); 6] = [
+        (|_| page(&[1, 2, 2], false), 1),
+        (|_| page(&[2, 1], true), 1),
+        (|_| page(&[], true), 1),
+        // The second page stays at its place, goes back, or begins with the last of the first.
+        (|_| page(&[1, 2], true), 2),
+        (|after| page(&[5 - after.min(4)], true), 2),
+        (|after| page(&[after.max(1), after + 2], true), 2),
+    ];
+    for (number, (page, expected)) in pages.into_iter().enumerate() {
+        let (_directory, path, server) = scripted(page);
+        let mut inspector = AttachInspector::connect(&path).unwrap();
+        let error = inspector.look().unwrap_err().to_string();
+        assert!(error.contains("ids do not rise"), "{number}: {error}");
+        // Nothing more is asked of such a server.
+        let error = inspector.look().unwrap_err().to_string();
+        assert!(error.contains("earlier look"), "{number}: {error}");
+        drop(inspector);
+        assert_eq!(server.join().unwrap(), expected, "{number}");
+    }
+}
+
+#[test]
+fn an_execution_that_began_between_two_pages_belongs_to_the_second() {
+    let (_directory, path, server) = scripted(|after| match after {
+        0 => page(&[1, 4], true),
+        _ => page(&[7, 9], false),
+    });
+    let view = AttachInspector::connect(&path).unwrap().look().unwrap();
+    let ids: Vec<u64> = view.executions.iter().map(|exec| exec.id.get()).collect();
+    assert_eq!(ids, [1, 4, 7, 9]);
+    assert_eq!(server.join().unwrap(), 2);
+}
+
+#[test]
+fn a_server_that_always_says_more_is_given_up() {
+    // Slowly, by the time; quickly, by the number.
+    let slowly: fn(u64) -> Inspection = |after| {
+        std::thread::sleep(Duration::from_millis(10));
+        page(&[after + 1], true)
+    };
+    let (_directory, path, server) = scripted(slowly);
+    let patience = Duration::from_millis(500);
+    let mut inspector = AttachInspector::connect_within(&path, patience).unwrap();
+    let error = inspector.look().unwrap_err().to_string();
+    assert!(error.contains("in time"), "{error}");
+    drop(inspector);
+    server.join().unwrap();
+
+    let quickly: fn(u64) -> Inspection = |after| {
+        let ids: Vec<_> = (after + 1..=after + 32).collect();
+        page(&ids, true)
+    };
+    let (_directory, path, server) = scripted(quickly);
+    let mut inspector = AttachInspector::connect_within(&path, super::CEILING).unwrap();
+    let error = inspector.look().unwrap_err().to_string();
+    assert!(error.contains("more executions"), "{error}");
+    drop(inspector);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_that_trickles_its_greeting_is_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("slow.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        // Each byte comes within the patience, all of them do not.
+        let welcome = Preamble::Welcome(Limits::default()).encode();
+        for byte in welcome {
+            std::thread::sleep(Duration::from_millis(50));
+            if socket.write_all(&[byte]).is_err() {
+                return false;
+            }
+        }
+        true
+    });
+    let patience = Duration::from_millis(500);
+    let error = AttachInspector::connect_within(&path, patience).unwrap_err();
+    assert!(error.to_string().contains("in time"), "{error}");
+    assert!(!server.join().unwrap(), "it was waited for to the end");
 }
 
 #[test]

@@ -30,11 +30,7 @@ fn cut_off(rule: &str, words: &[&str], misdeed: impl Fn(&mut Villain, u64)) {
         let id = villain.start(words);
         assert_eq!(attached.vm.client.active(), 2);
         misdeed(&mut villain, id.get());
-        let told = villain.is_cut_off();
-        assert_eq!(
-            told,
-            Some(format!("this client broke the exec protocol: {rule}"))
-        );
+        assert_eq!(villain.is_cut_off(), Some(broke(rule)));
         wait_until("the end of the villain's execution", || {
             attached.vm.client.active() == 1
         });
@@ -44,6 +40,11 @@ fn cut_off(rule: &str, words: &[&str], misdeed: impl Fn(&mut Villain, u64)) {
         attached.goes_on(&bystander).await;
         assert_eq!(cat.collect().await.unwrap().stdout(), b"alive");
     });
+}
+
+/// What who broke `rule` is told.
+fn broke(rule: &str) -> String {
+    format!("this client broke the exec protocol: {rule}")
 }
 
 const fn wire(kind: ToGuest) -> u8 {
@@ -208,15 +209,24 @@ fn nonsense_instead_of_a_bootstrap() {
     run(async {
         let attached = Attached::new();
         let bystander = attached.client().await;
-        let greetings: [&[u8]; 3] = [
-            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-            &frame(wire(ToGuest::Ping), 0, &[0; 8]),
-            &frame(wire(ToGuest::Bootstrap), 0, &[0xFF; 32]),
+        let greetings: [(&str, &[u8]); 3] = [
+            (
+                "frame exceeds the 32768-byte ceiling",
+                b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            ),
+            (
+                "a frame before the agent was ready",
+                &frame(wire(ToGuest::Ping), 0, &[0; 8]),
+            ),
+            (
+                "the bootstrap cannot be decoded",
+                &frame(wire(ToGuest::Bootstrap), 0, &[0xFF; 32]),
+            ),
         ];
-        for greeting in greetings {
+        for (rule, greeting) in greetings {
             let mut villain = Villain::connect(&attached.path);
             villain.stream.write_all(greeting).unwrap();
-            villain.is_cut_off();
+            assert_eq!(villain.is_cut_off(), Some(broke(rule)));
         }
         attached.goes_on(&bystander).await;
     });
@@ -229,23 +239,29 @@ fn a_bootstrap_that_would_decide_what_is_the_vms() {
         let bystander = attached.client().await;
         let limits = bystander.limits();
         let wishes = [
-            Config {
-                limits: Limits {
-                    output_limit: u32::MAX,
-                    ..limits
+            (
+                "a bootstrap with other limits than the VM's",
+                Config {
+                    limits: Limits {
+                        output_limit: u32::MAX,
+                        ..limits
+                    },
+                    ..Config::default()
                 },
-                ..Config::default()
-            },
-            Config {
-                limits,
-                hostname: Some("mine".to_owned()),
-                ..Config::default()
-            },
+            ),
+            (
+                "a bootstrap that would configure the guest",
+                Config {
+                    limits,
+                    hostname: Some("mine".to_owned()),
+                    ..Config::default()
+                },
+            ),
         ];
-        for wish in wishes {
+        for (rule, wish) in wishes {
             let mut villain = Villain::connect(&attached.path);
             villain.bootstrap(wish);
-            villain.is_cut_off();
+            assert_eq!(villain.is_cut_off(), Some(broke(rule)));
         }
         attached.goes_on(&bystander).await;
     });

@@ -38,7 +38,6 @@ pub(super) fn restore(
         stdout,
         stderr,
         unread,
-        forwarded,
         pid,
         started_unread,
         terminal,
@@ -80,7 +79,6 @@ pub(super) fn restore(
         .map_err(|_| "its output counters contradict themselves or output_limit")?;
     exec.stdout = output(&stdout);
     exec.stderr = output(&stderr);
-    exec.forwarded = forwarded;
     // What ended may have been an earlier connection's, whose agent had other chunks.
     let chunk = if exec.ended() {
         FRAME_MAX
@@ -120,6 +118,10 @@ fn check_end(exec: &Exec) -> Result<(), Rule> {
         "a kill is due after its end",
     )?;
     must(
+        !exec.kill_due || !matches!(exec.phase, Phase::Requesting { begun: false, .. }),
+        "a kill is due of what the guest never heard of",
+    )?;
+    must(
         !exec.kill_sent || !exec.requesting(),
         "a kill overtook its request",
     )?;
@@ -133,6 +135,10 @@ fn check_end(exec: &Exec) -> Result<(), Rule> {
             must(
                 exec.ended() || exec.condemned,
                 "it says how it ended and has not",
+            )?;
+            must(
+                exec.ended() || exec.kill_due || exec.kill_sent,
+                "it broke the protocol and is not killed",
             )?;
             check_terminal(terminal, exec)
         }
@@ -237,16 +243,16 @@ fn restore_unread(exec: &mut Exec, unread: UnreadV1, chunk: usize) -> Result<(),
         output.keep == Keep::Keep,
         "output is retained of a stream that is discarded",
     )?;
-    output.chunks.push_back(Chunk { seq, data });
+    output.push(Chunk::new(seq, data));
     Ok(())
 }
 
 /// Whether what is held agrees with the counters.
 fn check_output(exec: &Exec, limits: &Limits) -> Result<(), Rule> {
-    let mut held = exec.forwarded;
+    let mut held: u64 = 0;
     let mut received: u64 = 0;
     for output in [&exec.stdout, &exec.stderr] {
-        let bytes = output.held();
+        let bytes = output.held;
         must(
             bytes <= output.received,
             "more output of a stream is held than came",
@@ -283,14 +289,14 @@ fn check_output(exec: &Exec, limits: &Limits) -> Result<(), Rule> {
         exec.pid.is_some() || exec.condemned || exec.window.received() == 0,
         "output was charged before it started",
     )?;
-    let untold = exec.started_event || exec.stdin_event.is_some() || held > exec.forwarded;
+    let untold = exec.started_event || exec.stdin_event.is_some() || held > 0;
     must(
         !exec.terminal_event || !untold,
         "its end was told before what came before it",
     )?;
     let dropped = |output: &Output| output.keep == Keep::Discard;
     must(
-        !exec.forgotten || (dropped(&exec.stdout) && dropped(&exec.stderr) && exec.forwarded == 0),
+        !exec.forgotten || (dropped(&exec.stdout) && dropped(&exec.stderr)),
         "nobody holds it and its output is kept",
     )
 }

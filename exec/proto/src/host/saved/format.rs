@@ -93,26 +93,23 @@ pub(super) struct ExecV1 {
     /// What was not delivered, in the order in which it came.
     #[n(7)]
     pub(super) unread: Vec<UnreadV1>,
-    /// Units that a relay passed on and its reader has not consumed.
-    #[n(8)]
-    pub(super) forwarded: u64,
     /// Set as soon as it has started.
-    #[n(9)]
+    #[n(8)]
     pub(super) pid: Option<u32>,
     /// Nobody was told yet that it started.
-    #[n(10)]
+    #[n(9)]
     pub(super) started_unread: bool,
-    #[n(11)]
+    #[n(10)]
     pub(super) terminal: Option<Terminal>,
     /// Its reader was told the end.
-    #[n(12)]
+    #[n(11)]
     pub(super) terminal_read: bool,
-    #[n(13)]
+    #[n(12)]
     pub(super) forgotten: bool,
-    #[n(14)]
+    #[n(13)]
     pub(super) kill: KillV1,
     /// For people.
-    #[n(15)]
+    #[n(14)]
     pub(super) program: String,
 }
 

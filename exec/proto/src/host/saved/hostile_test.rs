@@ -35,6 +35,50 @@ fn a_state_that_is_cut_off_anywhere_or_goes_on_is_refused() {
 }
 
 #[test]
+fn what_would_be_forgotten_is_refused() {
+    let bytes = saved().encode();
+    let refused = |bytes: &[u8]| {
+        let error = SavedConn::decode(bytes).unwrap_err();
+        assert!(
+            alloc::format!("{error}").contains("does not know"),
+            "{error}"
+        );
+    };
+    // One field more in the connection's array, in an execution's, and in the bootstrap's map.
+    let mut more = bytes.clone();
+    assert_eq!(more[2], 0x8b, "an array of eleven");
+    more[2] += 1;
+    more.push(0);
+    refused(&more);
+
+    let exec = crate::message::encode(&saved().0.execs[0]);
+    assert_eq!(exec[0], 0x8f, "an array of fifteen");
+    let at = bytes.windows(exec.len()).position(|part| part == exec);
+    let at = at.unwrap();
+    let mut more = bytes.clone();
+    more.insert(at + exec.len(), 0xf6);
+    more.splice(at..=at, [0x90]);
+    refused(&more);
+
+    let bootstrap = crate::message::encode(&saved().0.bootstrap);
+    assert_eq!((bytes[3], bootstrap[0]), (0xa4, 0xa4), "a map of four");
+    let mut more = bytes.clone();
+    more.splice(3 + bootstrap.len()..3 + bootstrap.len(), [0x18, 99, 0]);
+    more[3] += 1;
+    refused(&more);
+
+    // The same said longer: a number in two bytes, an array without its length.
+    let mut longer = bytes.clone();
+    assert_eq!(longer[1], 1);
+    longer.splice(1..2, [0x18, 1]);
+    refused(&longer);
+    let mut open = bytes;
+    open[2] = 0x9f;
+    open.push(0xff);
+    refused(&open);
+}
+
+#[test]
 fn another_version_and_another_generation_are_refused_by_name() {
     let mut bytes = saved().encode();
     assert_eq!(bytes[..2], [0x82, 1], "an array of two, version 1");

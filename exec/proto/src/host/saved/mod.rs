@@ -9,7 +9,7 @@
 //! and the agent's Ready as they were, every byte that was accepted and not delivered, every
 //! counter, what stands in line and where the round stands, and the last id used, so that none is
 //! ever used again. `Conn::save` is the cut: whoever guards the connection by a lock takes it for
-//! this one call, in which no byte is copied. A fork restores from clones of the value itself.
+//! this one call, in which no payload is copied. A fork restores from clones of the value itself.
 //!
 //! What is not here:
 //!
@@ -37,8 +37,9 @@
 //!   comes back at the command's end;
 //! * **kill**: [`Conn::kill`], then `forget`.
 //!
-//! Output that a relay had passed on and whose reader had not consumed it went with that reader.
-//! It stays charged until [`Conn::release_forwarded`] or `forget`.
+//! Output that a relay had passed on is lost with the relay's client, whether or not that client
+//! had consumed it: it is not in the saved form, it counts as consumed, and its credit is released,
+//! so that the command goes on for whoever adopts it.
 //!
 //! # The bytes
 //!
@@ -55,9 +56,10 @@ mod save;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use crate::GENERATION;
-use crate::host::{ConfigError, Conn};
+use crate::host::{Clock, ConfigError, Conn};
 use crate::id::ExecId;
 use crate::limits::Limits;
 use crate::message::Ready;
@@ -85,15 +87,18 @@ impl SavedConn {
         &self.0.ready
     }
 
-    /// The bytes for the state file. They hold everything that was unread and unsent, so this
-    /// copies at most `max_executions` × `output_limit`, and the stdin that was being written.
+    /// The bytes for the state file: every payload, copied once, and what describes it. An
+    /// execution brings its unread output, within `output_limit`, what has
+    /// not left of its request, within [`REQUEST_MAX`](crate::REQUEST_MAX), and what has not left
+    /// of the stdin write under way, which is as large as its writer made it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         crate::message::encode(&(VERSION, &self.0))
     }
 
-    /// Reads what [`encode`](Self::encode) wrote, to the last byte. Checks the form alone; the
-    /// rules are checked by [`Conn::restore`].
+    /// Reads what [`encode`](Self::encode) wrote, to the last byte: nothing in it may be unknown
+    /// to this library, which would forget it. Checks the form alone; the rules are checked by
+    /// [`Conn::restore`].
     ///
     /// # Errors
     /// [`RestoreError::Version`] or [`RestoreError::Malformed`].
@@ -115,11 +120,54 @@ impl SavedConn {
             });
         }
         let conn = decoder.decode().map_err(malformed)?;
-        match bytes.len().saturating_sub(decoder.position()) {
-            0 => Ok(Self(conn)),
-            more => Err(RestoreError::Malformed {
+        let more = bytes.len().saturating_sub(decoder.position());
+        if more > 0 {
+            return Err(RestoreError::Malformed {
                 reason: alloc::format!("{more} bytes follow it"),
-            }),
+            });
+        }
+        // The decoder skips fields that it does not know, and takes other forms of the same.
+        minicbor::encode((VERSION, &conn), Same { rest: bytes }).map_err(|_| {
+            RestoreError::Malformed {
+                reason: String::from(
+                    "it holds what this library does not know, or would not write",
+                ),
+            }
+        })?;
+        Ok(Self(conn))
+    }
+}
+
+/// Takes what is equal to `rest`, piece by piece.
+struct Same<'a> {
+    rest: &'a [u8],
+}
+
+impl minicbor::encode::Write for Same<'_> {
+    type Error = ();
+
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), ()> {
+        self.rest = self.rest.strip_prefix(bytes).ok_or(())?;
+        Ok(())
+    }
+}
+
+/// What whoever restores a connection decides, whatever the saved form says.
+#[derive(Debug, Clone, Copy)]
+pub struct RestoreOptions {
+    /// As [`Config::allow_legacy_guest`](super::Config): a saved state that says that its agent
+    /// keeps no limits is refused without.
+    pub allow_legacy_guest: bool,
+    /// As [`Config::clock`](super::Config): how long executions wait is counted from the restore.
+    pub clock: Clock,
+}
+
+impl Default for RestoreOptions {
+    /// No legacy guest, and a clock that stands still.
+    fn default() -> Self {
+        Self {
+            allow_legacy_guest: false,
+            clock: || Duration::ZERO,
         }
     }
 }
@@ -208,6 +256,9 @@ pub enum RestoreError {
         /// The agent's.
         found: u32,
     },
+    /// The agent is one that keeps no limits, and [`RestoreOptions::allow_legacy_guest`] is not
+    /// set.
+    LegacyGuest,
     /// Cut off, or not what was written.
     Malformed {
         /// What is wrong, for people.
@@ -242,6 +293,10 @@ impl fmt::Display for RestoreError {
                 "the saved agent speaks generation {found} of the exec protocol, this library \
                  {GENERATION}; restore it with the library that saved it"
             ),
+            Self::LegacyGuest => f.write_str(
+                "the saved agent's Ready names no exec_limits: an agent that old keeps no bound and \
+                 is refused; boot a rebuilt guest image, or allow_legacy_guest",
+            ),
             Self::Malformed { reason } => {
                 write!(f, "the saved connection cannot be read: {reason}")
             }
@@ -265,6 +320,10 @@ mod tests;
 #[cfg(test)]
 #[path = "hostile_test.rs"]
 mod hostile_tests;
+
+#[cfg(test)]
+#[path = "golden_test.rs"]
+mod golden_tests;
 
 #[cfg(test)]
 #[path = "rules_test.rs"]

@@ -4,9 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::format::{ConnV1, ControlV1, ExecV1, PhaseV1};
-use super::{RestoreError, SavedConn, execution};
+use super::{RestoreError, RestoreOptions, SavedConn, execution};
 use crate::host::execution::Exec;
-use crate::host::{Clock, Config, Conn, Control, State};
+use crate::host::{Config, Conn, Control, State};
 use crate::id::{ExecId, IdSource};
 use crate::message::{Bootstrap, Ready};
 use crate::schedule::{Order, Scheduler};
@@ -19,11 +19,11 @@ const fn broken(rule: &'static str) -> RestoreError {
 
 impl Conn {
     /// The connection as it was saved; see the [module](crate::host::saved) for what comes next.
-    /// `clock` is that of [`Config`]: how long executions wait is counted from here.
     ///
     /// # Errors
-    /// What a live connection could not have said of itself, by name.
-    pub fn restore(saved: SavedConn, clock: Clock) -> Result<Self, RestoreError> {
+    /// [`RestoreError::LegacyGuest`], or what a live connection could not have said of itself, by
+    /// name.
+    pub fn restore(saved: SavedConn, options: RestoreOptions) -> Result<Self, RestoreError> {
         let SavedConn(ConnV1 {
             bootstrap,
             ready,
@@ -37,7 +37,7 @@ impl Conn {
             faults,
             skipped,
         }) = saved;
-        let mut conn = Self::greeted(bootstrap, &ready, clock)?;
+        let mut conn = Self::greeted(bootstrap, &ready, options)?;
         conn.ids = IdSource::after(last_id);
         conn.execs = conn.restore_executions(execs)?;
         let admitted = conn.execs.values().filter(|exec| exec.admitted).count();
@@ -59,8 +59,8 @@ impl Conn {
         conn.skipped = skipped;
         conn.agent = Some(ready.clone());
         conn.ready_notice = Some(ready);
-        // All that is due stands in line already, unless somebody took it out of the file: then
-        // it must not wait for ever.
+        // What stood in line still does. Behind it comes what the cut released, and what somebody
+        // took out of the file, which must not wait for ever.
         let known: Vec<ExecId> = conn.execs.keys().copied().collect();
         for id in known {
             conn.schedule_ack(id);
@@ -71,7 +71,11 @@ impl Conn {
     }
 
     /// A connection on which both ends have just agreed.
-    fn greeted(bootstrap: Bootstrap, ready: &Ready, clock: Clock) -> Result<Self, RestoreError> {
+    fn greeted(
+        bootstrap: Bootstrap,
+        ready: &Ready,
+        options: RestoreOptions,
+    ) -> Result<Self, RestoreError> {
         let Bootstrap {
             generation,
             connection,
@@ -83,14 +87,20 @@ impl Conn {
         if generation != GENERATION {
             return Err(RestoreError::Generation { found: generation });
         }
-        // An agent that named no limits was allowed to, or it would not have become ready.
+        let RestoreOptions {
+            allow_legacy_guest,
+            clock,
+        } = options;
         let legacy = ready.exec_limits.is_none();
+        if legacy && !allow_legacy_guest {
+            return Err(RestoreError::LegacyGuest);
+        }
         let config = Config {
             limits,
             hostname,
             env,
             cwd,
-            allow_legacy_guest: legacy,
+            allow_legacy_guest,
             clock,
         };
         config.validate().map_err(RestoreError::Config)?;

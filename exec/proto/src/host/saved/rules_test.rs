@@ -9,9 +9,10 @@ use super::format::{ConnV1, ControlV1, ExecV1, KillV1, PhaseV1, UnreadV1};
 use super::hostile_tests::saved;
 use super::tests::{restored, small};
 use super::*;
+use crate::frame::FromGuest;
 use crate::host::execution::{InputState, Terminal};
 use crate::message::{ExitStatus, Failure, FailureKind, StdinError};
-use crate::pair::exit_code;
+use crate::pair::{exit_code, raw};
 use crate::{CONTROL_QUEUE, FRAME_MAX, REQUEST_MAX, TEXT_MAX};
 
 fn config_of(saved: SavedConn) -> Option<ConfigError> {
@@ -34,6 +35,41 @@ fn limits_that_cannot_work_are_refused_with_their_bounds() {
         config_of(changed),
         Some(ConfigError::TooLarge { .. })
     ));
+}
+
+#[test]
+fn a_guest_without_limits_is_refused_unless_it_is_allowed() {
+    let mut legacy = saved();
+    legacy.0.ready.exec_limits = None;
+    let restore = |options| Conn::restore(legacy.clone(), options).map(|_| ());
+    let refused = RestoreError::LegacyGuest;
+    assert_eq!(restore(RestoreOptions::default()), Err(refused));
+    let allowed = RestoreOptions {
+        allow_legacy_guest: true,
+        ..RestoreOptions::default()
+    };
+    assert_eq!(restore(allowed), Ok(()));
+}
+
+#[test]
+fn whoever_restores_decides_on_the_guests_to_come() {
+    for allow_legacy_guest in [false, true] {
+        let options = RestoreOptions {
+            allow_legacy_guest,
+            ..RestoreOptions::default()
+        };
+        let mut conn = Conn::restore(saved(), options).unwrap();
+        conn.handle_opened();
+        while conn.poll_transmit().is_some() {}
+        let ready = crate::message::encode(&Ready {
+            generation: GENERATION,
+            connection: conn.inspect().connection,
+            ..Ready::default()
+        });
+        let head = raw(FromGuest::Ready.to_wire(), 0, &ready);
+        conn.judge(head.first_chunk().unwrap(), ready.len());
+        assert_eq!(conn.deliver(ready).is_ok(), allow_legacy_guest);
+    }
 }
 
 type Change<T> = (&'static str, fn(&mut T));
@@ -156,6 +192,10 @@ fn requesting(exec: &ExecV1) -> bool {
     matches!(exec.phase, PhaseV1::Requesting { .. })
 }
 
+fn unheard_of(exec: &ExecV1) -> bool {
+    matches!(exec.phase, PhaseV1::Requesting { begun: false, .. })
+}
+
 fn ended(exec: &ExecV1) -> bool {
     matches!(exec.terminal, Some(Terminal::Exited(_)))
 }
@@ -205,6 +245,12 @@ fn each_rule_of_how_far_an_execution_got_is_checked() {
         exec.started_unread = true;
     });
     refused(ended, "kill is due", |exec| exec.kill = KillV1::Due);
+    refused(unheard_of, "never heard of", |exec| exec.kill = KillV1::Due);
+    refused(condemned, "is not killed", |exec| exec.kill = KillV1::No);
+    refused(unheard_of, "is not killed", |exec| {
+        exec.condemned = true;
+        exec.terminal = protocol();
+    });
     refused(requesting, "kill overtook", |exec| exec.kill = KillV1::Sent);
     refused(ended, "nothing says how", |exec| exec.terminal = None);
     refused(streaming, "does not say so", |exec| exec.condemned = true);
@@ -333,7 +379,7 @@ fn each_rule_of_output_is_checked() {
         exec.stdout.received = exec.window.received + 1;
     });
     refused(requesting, "came before it started", |exec| {
-        exec.forwarded = 1;
+        exec.stdout.received = 1;
         exec.window.received = 1;
     });
     refused(requesting, "charged before it started", |exec| {
@@ -342,11 +388,19 @@ fn each_rule_of_output_is_checked() {
     });
     refused(condemned, "held back", |exec| exec.window.received += 1);
     refused(condemned, "held than output_limit", |exec| {
-        exec.forwarded = output_limit;
+        exec.unread.extend(vec![chunk(vec![0; 128]); 3]);
+        exec.stdout.received += 384;
+        exec.window.received += output_limit;
+        exec.window.released += output_limit;
     });
-    refused(ended, "held than is charged", |exec| exec.forwarded = 1);
+    refused(ended, "held than is charged", |exec| {
+        exec.unread.push(chunk(vec![0]));
+        exec.stdout.received += 1;
+    });
     // A unit too many would be the guest's for good, one too few would be nobody's.
-    refused(streaming, "charged differently", |exec| exec.forwarded = 1);
+    refused(streaming, "charged differently", |exec| {
+        exec.window.received += 1;
+    });
     refused(streaming, "charged differently", |exec| {
         exec.window.released += 1;
     });

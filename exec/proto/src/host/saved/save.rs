@@ -135,6 +135,12 @@ fn save(id: ExecId, exec: &Exec) -> ExecV1 {
         )
         .collect();
     unread.sort_by_key(|(seq, _)| *seq);
+    let mut window = window.clone();
+    if !*condemned {
+        // What a relay passed on went with its client, which does not survive.
+        let released = window.release(*forwarded);
+        debug_assert!(released.is_ok(), "what was passed on is charged");
+    }
     ExecV1 {
         id,
         phase: match phase {
@@ -157,7 +163,6 @@ fn save(id: ExecId, exec: &Exec) -> ExecV1 {
         stdout: output(stdout),
         stderr: output(stderr),
         unread: unread.into_iter().map(|(_, unread)| unread).collect(),
-        forwarded: *forwarded,
         pid: *pid,
         started_unread: *started_event,
         terminal: terminal.clone(),
@@ -175,6 +180,7 @@ fn output(output: &Output) -> OutputV1 {
     let Output {
         keep,
         chunks: _,
+        held: _,
         received,
     } = output;
     OutputV1 {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::*;
-use crate::pair::{Pair, exit_code, raw};
+use crate::pair::{Pair, bytes, exit_code, raw};
 
 #[test]
 fn output_arrives_in_order_and_the_end_comes_last() {
@@ -155,6 +155,104 @@ fn a_chunk_of_one_byte_holds_no_more_than_it_is_charged() {
         "spare capacity of {} is retained",
         vec.capacity()
     );
+}
+
+#[test]
+fn a_chunk_that_is_read_in_part_keeps_at_most_twice_the_room_of_its_rest() {
+    const SIZE: usize = 16_384;
+    for (step, most) in [
+        (1, 14),
+        (3, 14),
+        (5000, 2),
+        (SIZE / 2, 0),
+        (SIZE / 2 + 1, 1),
+    ] {
+        let mut pair = pair();
+        let id = pair.running(Stdin::Null);
+        let sent = bytes(SIZE);
+        pair.host_receives(&raw(0x91, id.get(), &sent), SIZE);
+        let end = |data: &Bytes| data.as_ptr() as usize + data.len();
+        let front = |pair: &Pair| {
+            pair.host.execs[&id]
+                .stdout
+                .chunks
+                .front()
+                .unwrap()
+                .data
+                .clone()
+        };
+        let (mut room, mut at) = (SIZE, end(&front(&pair)));
+        let (mut moves, mut moved) = (0, 0);
+        let mut read = Vec::new();
+        loop {
+            let mut buf = alloc::vec![0; step];
+            let Read::Data(n) = pair.host.read(id, Stream::Stdout, &mut buf) else {
+                break;
+            };
+            read.extend_from_slice(&buf[..n]);
+            if read.len() == SIZE {
+                break;
+            }
+            let rest = front(&pair);
+            assert_eq!(rest.len(), SIZE - read.len());
+            // A rest that was not moved still ends where its allocation does.
+            if end(&rest) != at {
+                (room, at) = (rest.len(), end(&rest));
+                moves += 1;
+                moved += rest.len();
+            }
+            assert!(room <= 2 * rest.len(), "{room} are kept for {}", rest.len());
+        }
+        assert_eq!(read, sent);
+        assert_eq!(pair.host.read(id, Stream::Stdout, &mut [0]), Read::Empty);
+        assert!(moves <= most, "{moves} moves by steps of {step}");
+        assert!(moved < SIZE, "{moved} bytes were moved by steps of {step}");
+    }
+}
+
+/// Looks are taken under the lock that guards the connection: none may take time in proportion to
+/// the chunks that a guest has sent.
+#[test]
+fn a_look_takes_the_count_of_held_bytes_that_is_kept_and_it_is_right() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Null);
+    let check = |pair: &Pair, step: &str| {
+        let exec = &pair.host.execs[&id];
+        let mut all = 0;
+        for output in [&exec.stdout, &exec.stderr] {
+            let walked: usize = output.chunks.iter().map(|chunk| chunk.data.len()).sum();
+            assert_eq!(output.held, walked as u64, "{step}");
+            all += walked;
+        }
+        let chunks = exec.stdout.chunks.len() + exec.stderr.chunks.len();
+        let view = pair.view(id);
+        assert_eq!(
+            (view.output_held, view.chunks_held),
+            (all, chunks),
+            "{step}"
+        );
+        all
+    };
+    for size in [1, 40, 100, 7] {
+        for kind in [0x91, 0x92] {
+            pair.host_receives(&raw(kind, id.get(), &bytes(size)), size);
+            check(&pair, "received");
+        }
+    }
+    pair.host.read(id, Stream::Stdout, &mut [0; 20]);
+    assert_eq!(check(&pair, "read over two chunks"), 2 * 148 - 20);
+    pair.host.take_chunk(id, Stream::Stdout);
+    assert_eq!(check(&pair, "took the rest of one"), 107 + 148);
+    pair.host.take_forwarded(id, Stream::Stderr);
+    assert_eq!(check(&pair, "passed one on"), 107 + 147);
+    pair.host.read(id, Stream::Stderr, &mut [0; 3]);
+    pair.host.discard(id, Stream::Stderr);
+    assert_eq!(check(&pair, "discarded the other stream"), 107);
+    pair.host_receives(&raw(0x92, id.get(), b"late"), 4);
+    assert_eq!(check(&pair, "received what is discarded"), 107);
+    // What a look says is the count, not a walk.
+    pair.host.execs.get_mut(&id).unwrap().stdout.held += 1;
+    assert_eq!(pair.view(id).output_held, 108);
 }
 
 #[test]
