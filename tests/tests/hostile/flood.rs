@@ -14,7 +14,7 @@ use super::{
 const FLOOD: u64 = 256 * MIB;
 
 /// What an honest execution writes meanwhile.
-const WORK: u64 = 2 * MIB;
+const WORK: u64 = MIB / 2;
 
 /// Those of flood, honest work, and the neighbour that nobody reads.
 const WINDOWS: u64 = 3;
@@ -28,7 +28,7 @@ const KINDS: [(&str, Counted, u64); 5] = [
     ("late", Counted::Discarded, 64 * MIB),
     ("optional", Counted::Frames, 100_000),
     ("acks", Counted::Frames, 100_000),
-    ("console", Counted::Console, 2 * MIB),
+    ("console", Counted::Console, MIB / 2),
 ];
 
 /// What came from the guest so far.
