@@ -14,7 +14,7 @@ use super::{
 const FLOOD: u64 = 256 * MIB;
 
 /// What an honest execution writes meanwhile.
-const WORK: u64 = MIB / 2;
+const WORK: u64 = 2 * MIB;
 
 /// Those of flood, honest work, and the neighbour that nobody reads.
 const WINDOWS: u64 = 3;
