@@ -176,7 +176,8 @@ pub enum FailureKind {
     /// The terminal could not be set up.
     #[n(10)]
     PtySetup,
-    /// The guest already runs as many executions as the limits allow.
+    /// The guest already runs as many executions as the limits allow. Said to an attached client:
+    /// also that more of its requests wait for the guest than may.
     #[n(11)]
     AtCapacity,
     /// The protocol was broken; whether the program ran is not known.
