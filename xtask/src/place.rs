@@ -77,7 +77,7 @@ impl Ended {
 }
 
 const EMULATOR_AT_FAULT: &str =
-    "the rig's emulator mixed its own state into a guest, which cannot live on";
+    "in the rig a guest died of a triple fault or with the emulator's own state in it";
 
 /// Where to run, with what that needs.
 pub(crate) enum Place {

@@ -63,7 +63,7 @@ pub enum Report {
         how: Ending,
         /// Bytes written to each port. The host waits for them: a report may overtake output.
         sent: Sent,
-        /// Guest exits in which the emulator gave L1's state as the guest's; see
+        /// Guest exits that show a fault of the emulator; see
         /// [`RigOutcome::emulator_at_fault`](crate::RigOutcome::emulator_at_fault).
         mixed_up: u64,
     },

@@ -94,10 +94,10 @@ pub struct RigOutcome {
 }
 
 impl RigOutcome {
-    /// Whether the emulator broke a guest of this run: it stored L1's own registers as the guest's,
-    /// which two emulated processors bring out now and then. Such a guest dies of a triple fault or
-    /// hangs, so that a failure of this run says nothing about the program. L1's kernel is the
-    /// witness: KVM saw a guest leave at an address inside KVM itself.
+    /// Whether the emulator may have broken a guest of this run: it stored L1's own registers as the
+    /// guest's, or the guest died of a triple fault. Two emulated processors bring both out now and
+    /// then, and a failure of such a run says nothing about the program unless it repeats. L1's kernel
+    /// is the witness.
     #[must_use]
     pub fn emulator_at_fault(&self) -> bool {
         self.mixed_up > 0
