@@ -3,8 +3,9 @@ use vm_memory::{Bytes, GuestAddress};
 use crate::HEADER_LEN;
 use crate::agent_port::TRANSMIT_ROUNDS;
 use crate::device::FRAME_COST;
+use crate::queues::SPECS;
 use crate::test_bench::{Bench, Event, FROM_GUEST, TO_GUEST, frame, header};
-use crate::{Budget, Closed};
+use crate::{Budget, Closed, Outgoing};
 
 #[test]
 fn a_frame_lies_over_as_many_buffers_as_it_needs() {
@@ -239,4 +240,39 @@ fn a_posted_buffer_longer_than_any_the_driver_posts_closes_the_channel() {
     ));
     assert_eq!(bench.driver.take_all_used(TO_GUEST).len(), 1);
     assert_eq!(bench.channel(), "broken");
+}
+
+#[test]
+fn what_lies_ahead_of_a_frame_is_what_the_ring_holds_and_the_rest_of_one_frame() {
+    // What the contract states: 128 buffers of the driver's size.
+    const RING: usize = 512 << 10;
+    const BUFFER: u32 = 4096;
+    let entries = usize::from(SPECS[usize::from(TO_GUEST)].max_size);
+    assert_eq!(entries * BUFFER as usize, RING);
+    let data = [7; 16 << 10];
+    let mut bench = Bench::opened();
+    for _ in 0..2 * RING / data.len() {
+        bench.queue_frame(1, &data);
+    }
+    // A guest that does not read: the device fills all it posted, and the frame that did not fit
+    // whole has begun.
+    bench.driver.post(TO_GUEST, entries, BUFFER);
+    // The gate's scheduler lets it go next.
+    let control = Outgoing {
+        head: header(2, 0),
+        body: bytes::Bytes::new(),
+    };
+    bench.gate.diary().to_guest.push_front(control);
+    let mut got = bench.received();
+    assert_eq!(got.len(), RING);
+    bench.driver.post(TO_GUEST, entries / 2, BUFFER);
+    got.extend(bench.received());
+
+    let whole = HEADER_LEN + data.len();
+    let mut ahead = 0;
+    while got[ahead..ahead + HEADER_LEN] == header(1, data.len()) {
+        ahead += whole;
+    }
+    assert_eq!(got[ahead..ahead + HEADER_LEN], header(2, 0));
+    assert!(ahead < RING + whole, "{ahead}");
 }
