@@ -76,7 +76,8 @@ impl Ended {
     }
 }
 
-const EMULATOR_AT_FAULT: &str =
+/// What a failure is worth little after.
+pub(crate) const EMULATOR_AT_FAULT: &str =
     "in the rig a guest died of a triple fault or with the emulator's own state in it";
 
 /// Where to run, with what that needs.

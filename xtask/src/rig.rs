@@ -61,6 +61,9 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
         }
         event => show(event),
     })?;
+    if outcome.emulator_at_fault() {
+        eprintln!("note: {}", place::EMULATOR_AT_FAULT);
+    }
     for output in &options.outputs {
         let (l1, host) = split(output)?;
         match outcome.file(l1) {

@@ -46,7 +46,11 @@ pub(crate) fn run(
                     run + 1
                 );
             }
-            _ => break,
+            Step::Again(why) => {
+                eprintln!("error: {name}: {why}, {RUNS} times in a row");
+                break;
+            }
+            Step::Done => break,
         }
     }
     if tally.verdict == Verdict::default() {
