@@ -19,7 +19,7 @@ use forebay_exec_proto::host::{self, Config, Start, Stdin, Terminal};
 use forebay_exec_proto::pair::argv;
 use forebay_exec_proto::{ExecId, FailureKind, HEADER_LEN, Header, Limits, Ready};
 use forebay_fuzz::{
-    Commands, KINDS_FROM_GUEST, KINDS_TO_GUEST, check_view, deliver, frame, limits,
+    Commands, KINDS_FROM_GUEST, KINDS_TO_GUEST, check_view, deliver, frame, limits, perhaps_spoilt,
 };
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -331,19 +331,8 @@ impl Client {
 
     /// Sends some frames, perhaps with a byte changed; whether the connection is still open.
     fn send(&mut self, u: &mut Unstructured<'_>) -> Result<bool> {
-        let mut bytes = Vec::new();
-        for _ in 0..u.int_in_range(1..=4u8)? {
-            if let Some(frame) = self.conn.poll_transmit() {
-                bytes.extend(frame.head);
-                bytes.extend(frame.body);
-            }
-        }
-        if u.ratio(1, 8)? && !bytes.is_empty() {
-            let at = u.choose_index(bytes.len())?;
-            let by: u8 = u.arbitrary()?;
-            bytes[at] ^= by;
-            self.spoilt |= by != 0;
-        }
+        let (bytes, spoilt) = perhaps_spoilt(u, &mut self.conn)?;
+        self.spoilt |= spoilt;
         Ok(self.write(&bytes))
     }
 

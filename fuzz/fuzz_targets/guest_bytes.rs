@@ -13,7 +13,7 @@ use forebay_exec_proto::guest::{self, Event};
 use forebay_exec_proto::host::{self, Config, Start, Stdin};
 use forebay_exec_proto::pair::argv;
 use forebay_exec_proto::{CHUNK_CHARGE, ExecId, HEADER_LEN, Header, Ready};
-use forebay_fuzz::{Commands, KINDS_TO_GUEST, check_host, deliver, frame, limits};
+use forebay_fuzz::{Commands, KINDS_TO_GUEST, check_host, deliver, frame, limits, perhaps_spoilt};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     // An input that ends within a step is shorter by that one.
@@ -79,19 +79,8 @@ impl World {
         match u.int_in_range(0..=7u8)? {
             0 => self.command(u)?,
             1 | 2 => {
-                let mut bytes = Vec::new();
-                for _ in 0..u.int_in_range(1..=4u8)? {
-                    if let Some(frame) = self.host.poll_transmit() {
-                        bytes.extend(frame.head);
-                        bytes.extend(frame.body);
-                    }
-                }
-                if u.ratio(1, 8)? && !bytes.is_empty() {
-                    let at = u.choose_index(bytes.len())?;
-                    let by: u8 = u.arbitrary()?;
-                    bytes[at] ^= by;
-                    self.spoilt |= by != 0;
-                }
+                let (bytes, spoilt) = perhaps_spoilt(u, &mut self.host)?;
+                self.spoilt |= spoilt;
                 self.receive(u, &bytes)?;
             }
             3 if u.ratio(1, 2)? => {

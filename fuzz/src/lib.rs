@@ -38,6 +38,29 @@ pub fn limits(u: &mut Unstructured<'_>) -> Result<Limits> {
     })
 }
 
+/// The next frames of an honest host's or client's end, perhaps with one byte changed, and whether one
+/// was.
+///
+/// # Errors
+/// The input ends within it.
+pub fn perhaps_spoilt(u: &mut Unstructured<'_>, conn: &mut host::Conn) -> Result<(Vec<u8>, bool)> {
+    let mut bytes = Vec::new();
+    for _ in 0..u.int_in_range(1..=4u8)? {
+        if let Some(frame) = conn.poll_transmit() {
+            bytes.extend(frame.head);
+            bytes.extend(frame.body);
+        }
+    }
+    let mut spoilt = false;
+    if u.ratio(1, 8)? && !bytes.is_empty() {
+        let at = u.choose_index(bytes.len())?;
+        let by: u8 = u.arbitrary()?;
+        bytes[at] ^= by;
+        spoilt = by != 0;
+    }
+    Ok((bytes, spoilt))
+}
+
 /// One step of the model.
 ///
 /// # Errors
