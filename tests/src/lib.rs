@@ -53,4 +53,4 @@ pub use memory_watch::MemoryWatch;
 pub use pace::{CEILING, Within, rounds, scaled};
 pub use seed::Seed;
 pub use turn::{Turn, turn};
-pub use vm::{HELPER, TestVm, builder, helper_layer, image};
+pub use vm::{HELPER, SharedVm, TestVm, builder, helper_layer, image};

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::{ConsoleLog, Image, StopReason, Vm, VmBuilder};
+use tokio::sync::OnceCell;
 
 use crate::pace::scaled;
+use crate::turn::{Turn, turn};
 
 /// Names the image's directory; without it the default image of this machine is used.
 const IMAGE_VARIABLE: &str = "FOREBAY_IMAGE";
@@ -101,6 +103,43 @@ impl Deref for TestVm {
 
     fn deref(&self) -> &Vm {
         &self.vm
+    }
+}
+
+/// One VM for the tests of a program: booted by the first that takes it, never dropped. A test has it
+/// for itself until it drops this.
+#[derive(Debug)]
+pub struct SharedVm {
+    // Shown at the end of each test that fails; the VM itself outlives all of them.
+    _on_panic: ShowConsole,
+    vm: &'static TestVm,
+    _turn: Turn,
+}
+
+impl SharedVm {
+    /// Waits for the turn, and boots what `builder` describes if nobody has yet.
+    ///
+    /// # Panics
+    /// As [`TestVm::boot`].
+    pub async fn take(
+        shared: &'static OnceCell<TestVm>,
+        builder: impl FnOnce() -> VmBuilder,
+    ) -> Self {
+        let turn = turn().await;
+        let vm = shared.get_or_init(|| TestVm::start(builder())).await;
+        Self {
+            _on_panic: ShowConsole(Arc::clone(vm.console())),
+            vm,
+            _turn: turn,
+        }
+    }
+}
+
+impl Deref for SharedVm {
+    type Target = TestVm;
+
+    fn deref(&self) -> &TestVm {
+        self.vm
     }
 }
 

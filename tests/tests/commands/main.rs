@@ -19,12 +19,11 @@ mod slow_reader;
 mod stdin;
 mod stdin_pressure;
 
-use std::ops::Deref;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use forebay::{ExecOutput, ExecReader};
-use forebay_tests::{CEILING, TestVm, Turn, Within as _, builder, turn};
+use forebay::{ExecEvent, ExecHandle, ExecOutput, ExecReader, ExitStatus};
+use forebay_tests::{CEILING, SharedVm, TestVm, Within as _, builder};
 use futures_core::Stream as _;
 use tokio::sync::OnceCell;
 
@@ -32,26 +31,26 @@ use tokio::sync::OnceCell;
 const LONG: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// The VM that the tests of this program share; a test has it for itself.
-async fn shared() -> Shared {
+async fn shared() -> SharedVm {
     static SHARED: OnceCell<TestVm> = OnceCell::const_new();
-    let turn = turn().await;
-    let vm = SHARED
-        .get_or_init(|| TestVm::start(builder().cpus(2).memory_mib(512)))
-        .await;
-    Shared { vm, _turn: turn }
+    SharedVm::take(&SHARED, || builder().cpus(2).memory_mib(512)).await
 }
 
-struct Shared {
-    vm: &'static TestVm,
-    _turn: Turn,
-}
-
-impl Deref for Shared {
-    type Target = TestVm;
-
-    fn deref(&self) -> &TestVm {
-        self.vm
-    }
+/// All that comes of a command from now on: its stdout, its stderr, and how it exited. Its exit is the
+/// last event.
+async fn to_its_exit(command: &mut ExecHandle) -> (Vec<u8>, Vec<u8>, ExitStatus) {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let status = loop {
+        match command.recv().within(CEILING).await {
+            Some(ExecEvent::Started { .. }) => {}
+            Some(ExecEvent::Stdout(chunk)) => stdout.extend_from_slice(&chunk),
+            Some(ExecEvent::Stderr(chunk)) => stderr.extend_from_slice(&chunk),
+            Some(ExecEvent::Exited(status)) => break status,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(command.recv().within(CEILING).await.is_none());
+    (stdout, stderr, status)
 }
 
 /// The next chunk of a stream; `None` at its end.

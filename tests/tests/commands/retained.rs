@@ -1,11 +1,11 @@
 //! A command that is over and of which nobody has read: its slot, its output and its end are kept.
 //! What arrives later includes the tail that stood in the guest's pipe when the allowance ran out.
 
-use forebay::{ExecEvent, ExecHandle, Limits, Signal};
+use forebay::{Limits, Signal};
 use forebay_guest_helper::pattern::Pattern;
 use forebay_tests::{CEILING, HELPER, TestVm, Within as _, sha256};
 
-use super::{LONG, assert_answers, assert_slots_come_free, blocked_in_write, shared};
+use super::{LONG, assert_answers, assert_slots_come_free, blocked_in_write, shared, to_its_exit};
 
 /// What a pipe of the guest holds, in bytes.
 const PIPE: usize = 64 * 1024;
@@ -25,22 +25,6 @@ async fn is_gone(vm: &TestVm, pid: u32) {
     assert!(gone.status().success(), "{}", gone.status());
 }
 
-/// Everything that comes of a command from now on: stdout, stderr, and how it ended, in this order.
-async fn rest(command: &mut ExecHandle) -> (Vec<u8>, Vec<u8>, forebay::ExitStatus) {
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let status = loop {
-        match command.recv().within(CEILING).await {
-            Some(ExecEvent::Started { .. }) => {}
-            Some(ExecEvent::Stdout(chunk)) => stdout.extend_from_slice(&chunk),
-            Some(ExecEvent::Stderr(chunk)) => stderr.extend_from_slice(&chunk),
-            Some(ExecEvent::Exited(status)) => break status,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert!(command.recv().within(CEILING).await.is_none());
-    (stdout, stderr, status)
-}
-
 #[tokio::test]
 async fn what_a_command_left_in_its_pipe_arrives_after_its_exit() {
     let vm = &*shared().await;
@@ -56,7 +40,7 @@ async fn what_a_command_left_in_its_pipe_arrives_after_its_exit() {
     }
     assert_slot_is_kept(vm, total).await;
 
-    let (stdout, stderr, status) = rest(&mut command).await;
+    let (stdout, stderr, status) = to_its_exit(&mut command).await;
     assert_eq!((stdout.len(), stderr.len()), (total, 0));
     assert_eq!(Pattern::new(7).first_difference(&stdout), None);
     assert_eq!(status.code(), Some(0));
@@ -100,7 +84,7 @@ async fn what_a_killed_writer_managed_to_write_arrives_and_then_its_end() {
     is_gone(vm, pid).await;
     assert_answers(vm).await;
 
-    let (stdout, stderr, status) = rest(&mut command).await;
+    let (stdout, stderr, status) = to_its_exit(&mut command).await;
     assert_eq!(status.signal(), Some(Signal::KILL));
     let said = String::from_utf8_lossy(&stderr).into_owned();
     let records = said

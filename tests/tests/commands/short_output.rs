@@ -1,10 +1,10 @@
 //! One short line and the end, in great number, while the guest's processors have other things to
 //! do: the line is never missing and the end is always last.
 
-use forebay::{Client, ExecEvent};
+use forebay::Client;
 use forebay_tests::{CEILING, HELPER, Within as _, rounds};
 
-use super::{assert_slots_come_free, shared};
+use super::{assert_slots_come_free, shared, to_its_exit};
 
 const RUNS: u32 = 3000;
 const AT_ONCE: u32 = 16;
@@ -13,16 +13,7 @@ const AT_ONCE: u32 = 16;
 async fn says_its_line(client: &Client, number: u32, redirection: &str) {
     let script = format!("echo running-{number} {redirection}");
     let mut command = client.shell(script).spawn().within(CEILING).await.unwrap();
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let status = loop {
-        match command.recv().within(CEILING).await {
-            Some(ExecEvent::Started { .. }) => {}
-            Some(ExecEvent::Stdout(chunk)) => stdout.extend_from_slice(&chunk),
-            Some(ExecEvent::Stderr(chunk)) => stderr.extend_from_slice(&chunk),
-            Some(ExecEvent::Exited(status)) => break status,
-            other => panic!("{number}: {other:?}"),
-        }
-    };
+    let (stdout, stderr, status) = to_its_exit(&mut command).await;
     let line = format!("running-{number}\n").into_bytes();
     let expected = match redirection {
         "" => (line, Vec::new()),
@@ -30,8 +21,6 @@ async fn says_its_line(client: &Client, number: u32, redirection: &str) {
     };
     assert_eq!((stdout, stderr), expected, "run {number}");
     assert_eq!(status.code(), Some(0), "run {number}");
-    let after = command.recv().within(CEILING).await;
-    assert!(after.is_none(), "run {number}, after its end: {after:?}");
 }
 
 async fn every_run_says_its_line(redirection: &'static str) {

@@ -13,13 +13,12 @@ mod neighbours;
 mod rest;
 mod silence;
 
-use std::ops::Deref;
 use std::time::Duration;
 
 use forebay::{ExecError, ExecEvent, VmBuilder};
 use forebay_guest_helper::pattern::Pattern;
 use forebay_tests::{
-    CEILING, HELPER, TestVm, Turn, Within as _, builder, resident_beyond_guests, turn,
+    CEILING, HELPER, SharedVm, TestVm, Within as _, builder, resident_beyond_guests,
 };
 use neighbours::Neighbours;
 use rest::comes_to_rest;
@@ -53,37 +52,9 @@ fn hostile(greeting: &str) -> VmBuilder {
 }
 
 /// The VM that the tests of this program share; a test has it for itself.
-async fn shared() -> Shared {
+async fn shared() -> SharedVm {
     static SHARED: OnceCell<TestVm> = OnceCell::const_new();
-    let turn = turn().await;
-    let vm = SHARED
-        .get_or_init(|| TestVm::start(hostile("honest")))
-        .await;
-    Shared { vm, _turn: turn }
-}
-
-struct Shared {
-    vm: &'static TestVm,
-    _turn: Turn,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!(
-                "console of the guest:\n{}",
-                self.vm.console().last_lines(30)
-            );
-        }
-    }
-}
-
-impl Deref for Shared {
-    type Target = TestVm;
-
-    fn deref(&self) -> &TestVm {
-        self.vm
-    }
+    SharedVm::take(&SHARED, || hostile("honest")).await
 }
 
 /// Runs something honest that writes `bytes` bytes, and checks each as it comes: the test itself is
