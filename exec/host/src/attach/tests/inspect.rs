@@ -233,7 +233,7 @@ fn a_server_that_trickles_its_greeting_is_given_up() {
         // Each byte comes within the patience, all of them do not.
         let welcome = Preamble::Welcome(Limits::default()).encode();
         for byte in welcome {
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(200));
             if socket.write_all(&[byte]).is_err() {
                 return false;
             }
