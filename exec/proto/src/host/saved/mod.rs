@@ -318,6 +318,10 @@ impl core::error::Error for RestoreError {}
 mod tests;
 
 #[cfg(test)]
+#[path = "adoption_test.rs"]
+mod adoption_tests;
+
+#[cfg(test)]
 #[path = "hostile_test.rs"]
 mod hostile_tests;
 
