@@ -2,8 +2,9 @@
 //!
 //! Nothing here installs anything and nothing needs root, except that package lists that were never
 //! fetched are fetched once when we may. Called by the kernel recipe, the default image (busybox)
-//! and the test rig (its kernel).
+//! and the test rig (its kernel and its emulator).
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ pub struct Package {
     pub name: String,
     /// Its version, as apt writes it.
     pub version: String,
+    archive: Archive,
 }
 
 impl Package {
@@ -30,10 +32,17 @@ impl Package {
     /// # Errors
     /// [`Error::NoPackage`] if there is none.
     pub fn newest(name: &str) -> Result<Self> {
-        versions(name)?
-            .into_iter()
-            .next()
-            .ok_or_else(|| no_package(name))
+        newest_of(&Archive::default(), name)
+    }
+
+    /// The newest version in the backports of the system's release, which apt need not have been
+    /// told of: the package lists are fetched into `cache` and the system's stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::NoPackage`] if there is none or the release is not to be told, [`Error::Command`] if
+    /// the lists cannot be fetched, [`Error::File`].
+    pub fn newest_backport(name: &str, cache: &Cache) -> Result<Self> {
+        newest_of(&Archive::backports(name, cache)?, name)
     }
 
     /// This exact version if apt offers it, else the newest.
@@ -41,7 +50,7 @@ impl Package {
     /// # Errors
     /// [`Error::NoPackage`] if apt offers none.
     pub fn pinned_or_newest(name: &str, version: &str) -> Result<Self> {
-        let offered = versions(name)?;
+        let offered = versions(&Archive::default(), name)?;
         let pinned = offered.iter().find(|package| package.version == version);
         pinned
             .or(offered.first())
@@ -55,8 +64,9 @@ impl Package {
     /// # Errors
     /// [`Error::NoPackage`] if no name fits.
     pub fn newest_named(prefix: &str, suffix: &str) -> Result<Self> {
-        with_lists(prefix, || {
-            let names = apt(Command::new("apt-cache").args(["pkgnames", prefix]), prefix)?;
+        let archive = Archive::default();
+        with_lists(&archive, prefix, || {
+            let names = apt(archive.cache_command().args(["pkgnames", prefix]), prefix)?;
             Ok(newest_name(&names, prefix, suffix).map(str::to_owned))
         })?
         .map_or_else(
@@ -86,11 +96,11 @@ impl Package {
     /// and the newest version that they then name is taken.
     fn download(&self, directory: &Path) -> Result<PathBuf> {
         let failed = match self.download_version(directory, &self.version) {
-            Err(failed) if rustix::process::geteuid().is_root() => failed,
+            Err(failed) if self.archive.may_update() => failed,
             done => return done,
         };
-        update(&self.name)?;
-        match versions(&self.name)?.first() {
+        self.archive.update(&self.name)?;
+        match versions(&self.archive, &self.name)?.first() {
             Some(newest) => self.download_version(directory, &newest.version),
             None => Err(failed),
         }
@@ -98,7 +108,8 @@ impl Package {
 
     fn download_version(&self, directory: &Path, version: &str) -> Result<PathBuf> {
         apt(
-            Command::new("apt-get")
+            self.archive
+                .command()
                 .current_dir(directory)
                 // As root apt fetches as its own user, which may not write here; said so, it does
                 // not warn.
@@ -117,11 +128,94 @@ impl Package {
     }
 }
 
+/// Where packages are offered.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Archive {
+    /// What apt is told beside its configuration; nothing for the system's own archives.
+    options: Vec<OsString>,
+}
+
+impl Archive {
+    /// The backports of the release that `package` belongs to, from the same mirror.
+    fn backports(package: &str, cache: &Cache) -> Result<Self> {
+        let system = Self::default();
+        let origin = with_lists(&system, package, || {
+            let policy = apt(system.cache_command().args(["policy", package]), package)?;
+            Ok(parse_policy(&policy))
+        })?;
+        let (mirror, release) = origin.ok_or_else(|| no_package(package))?;
+        let directory = cache.path("apt", &format!("{release}-backports"));
+        for part in ["lists/partial", "cache/archives/partial"] {
+            let part = directory.join(part);
+            fs::create_dir_all(&part).map_err(Error::file("create", &part))?;
+        }
+        let signed = match Path::new(KEYRING).exists() {
+            true => format!("[signed-by={KEYRING}] "),
+            false => String::new(),
+        };
+        let sources = directory.join("sources.list");
+        fs::write(
+            &sources,
+            format!("deb {signed}{mirror} {release}-backports main\n"),
+        )
+        .map_err(Error::file("write", &sources))?;
+        let option = |name: &str, path: &Path| {
+            let mut option = OsString::from(format!("{name}="));
+            option.push(path);
+            ["-o".into(), option]
+        };
+        let options = [
+            option("Dir::Etc::SourceList", &sources),
+            option("Dir::Etc::SourceParts", Path::new("/dev/null")),
+            option("Dir::State::lists", &directory.join("lists")),
+            option("Dir::Cache", &directory.join("cache")),
+            // As root apt fetches as its own user, which may not write there.
+            option("APT::Sandbox::User", Path::new("root")),
+        ];
+        Ok(Self {
+            options: options.into_iter().flatten().collect(),
+        })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("apt-get");
+        command.args(&self.options);
+        command
+    }
+
+    fn cache_command(&self) -> Command {
+        let mut command = Command::new("apt-cache");
+        command.args(&self.options);
+        command
+    }
+
+    /// Only root may renew the system's lists.
+    fn may_update(&self) -> bool {
+        !self.options.is_empty() || rustix::process::geteuid().is_root()
+    }
+
+    /// Fetches the package lists, for the sake of this package.
+    fn update(&self, package: &str) -> Result<()> {
+        let mut update = self.command();
+        apt(update.args(LOCK_PATIENCE).args(["-q", "update"]), package).map(drop)
+    }
+}
+
+/// Debian's keys; a system may keep them elsewhere and trust them without being told.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+fn newest_of(archive: &Archive, name: &str) -> Result<Package> {
+    versions(archive, name)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| no_package(name))
+}
+
 /// The versions on offer, newest first.
-fn versions(name: &str) -> Result<Vec<Package>> {
-    let found = with_lists(name, || {
-        let table = apt(Command::new("apt-cache").args(["madison", name]), name)?;
-        let packages = parse_madison(&table, name);
+fn versions(archive: &Archive, name: &str) -> Result<Vec<Package>> {
+    let found = with_lists(archive, name, || {
+        let table = apt(archive.cache_command().args(["madison", name]), name)?;
+        let packages = parse_madison(&table, name, archive);
         Ok(Some(packages).filter(|packages| !packages.is_empty()))
     })?;
     Ok(found.unwrap_or_default())
@@ -129,21 +223,32 @@ fn versions(name: &str) -> Result<Vec<Package>> {
 
 /// Looks something up; if it is not found, fetches the package lists and looks again. Lists are
 /// absent on a fresh machine, and old ones name versions that are gone.
-fn with_lists<T>(package: &str, look: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+fn with_lists<T>(
+    archive: &Archive,
+    package: &str,
+    look: impl Fn() -> Result<Option<T>>,
+) -> Result<Option<T>> {
     if let Some(found) = look()? {
         return Ok(Some(found));
     }
-    if !rustix::process::geteuid().is_root() {
+    if !archive.may_update() {
         return Ok(None);
     }
-    update(package)?;
+    archive.update(package)?;
     look()
 }
 
-/// Fetches the package lists, for the sake of this package.
-fn update(package: &str) -> Result<()> {
-    let mut update = Command::new("apt-get");
-    apt(update.args(LOCK_PATIENCE).args(["-q", "update"]), package).map(drop)
+/// Reads `apt-cache policy`: the first mirror and release, among lines such as
+/// `500 http://deb.debian.org/debian bookworm/main amd64 Packages`.
+fn parse_policy(policy: &str) -> Option<(String, String)> {
+    policy.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let mirror = words.next().filter(|word| word.contains("://"))?;
+        // Others are updates of a release, such as `bookworm-security`, at mirrors of their own.
+        let release = words.next()?.strip_suffix("/main")?;
+        let whole = !release.contains('-');
+        whole.then(|| (mirror.to_owned(), release.to_owned()))
+    })
 }
 
 /// Runs a program of the package manager's to its end; a system that has none is told apart.
@@ -160,7 +265,7 @@ fn apt(program: &mut Command, package: &str) -> Result<String> {
 }
 
 /// Reads `apt-cache madison`: lines of `name | version | source`, newest first, sources included.
-fn parse_madison(table: &str, name: &str) -> Vec<Package> {
+fn parse_madison(table: &str, name: &str, archive: &Archive) -> Vec<Package> {
     let mut packages: Vec<Package> = Vec::new();
     for line in table.lines() {
         let mut columns = line.split('|').map(str::trim);
@@ -174,6 +279,7 @@ fn parse_madison(table: &str, name: &str) -> Vec<Package> {
             packages.push(Package {
                 name: name.to_owned(),
                 version: version.to_owned(),
+                archive: archive.clone(),
             });
         }
     }

@@ -8,7 +8,7 @@ fn madison_lists_versions_once_and_without_sources() {
  linux-source-6.12 | 6.12.115-2~deb12u1 | http://deb.example.org bookworm-security/main amd64 Packages
  linux-6.12 | 6.12.117-1~deb12u1 | http://deb.example.org bookworm-security/main Sources
 ";
-    let found = parse_madison(table, "linux-source-6.12");
+    let found = parse_madison(table, "linux-source-6.12", &Archive::default());
     let versions: Vec<_> = found
         .iter()
         .map(|package| package.version.as_str())
@@ -42,4 +42,27 @@ fn a_system_without_the_package_manager_is_told_apart_from_a_failure() {
     );
     let failed = apt(&mut Command::new("false"), "linux-source");
     assert!(matches!(failed, Err(Error::Command { .. })), "{failed:?}");
+}
+
+#[test]
+fn mirror_and_release_are_read_from_what_is_offered_where() {
+    let policy = "\
+qemu-system-x86:
+  Installed: (none)
+  Candidate: 1:7.2+dfsg-7+deb12u18
+  Version table:
+     1:7.2+dfsg-7+deb12u18 500
+        500 http://security.example.org bookworm-security/main amd64 Packages
+        500 http://deb.example.org/debian bookworm/main amd64 Packages
+        100 /var/lib/dpkg/status
+";
+    let found = Some((
+        "http://deb.example.org/debian".to_owned(),
+        "bookworm".to_owned(),
+    ));
+    assert_eq!(parse_policy(policy), found);
+    assert_eq!(
+        parse_policy("     1:7.2 500\n  100 /var/lib/dpkg/status\n"),
+        None
+    );
 }

@@ -63,14 +63,6 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// A program that gave no result.
-    pub(crate) fn failed() -> Self {
-        Self {
-            status: None,
-            void: None,
-        }
-    }
-
     pub(crate) fn success(&self) -> bool {
         self.status.is_some_and(Status::success)
     }

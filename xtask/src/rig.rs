@@ -83,6 +83,7 @@ pub(crate) fn show(event: Event<'_>) {
             out.write_all(bytes).and_then(|()| out.flush())
         }
         Event::Stderr(bytes) => std::io::stderr().write_all(bytes),
+        Event::BootAgain(why) => writeln!(std::io::stderr(), "note: {why}\nnote: L1 boots again"),
         _ => Ok(()),
     };
 }

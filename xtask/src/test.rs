@@ -82,6 +82,9 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
             "{what}: {} passed, {} failed",
             verdict.passed, verdict.failed
         );
+        for failure in &verdict.failures {
+            println!("  failed: {failure}");
+        }
         total += verdict;
     }
     println!("{} passed, {} failed", total.passed, total.failed);

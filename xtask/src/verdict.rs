@@ -1,10 +1,13 @@
 //! Counting tests from what test programs print.
 
 /// How many tests passed and failed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
+    /// The failed tests' names, and what else went wrong: for the end of a long output, where a
+    /// person looks first.
+    pub(crate) failures: Vec<String>,
 }
 
 impl Verdict {
@@ -20,26 +23,45 @@ impl Verdict {
             verdict.passed += count(summary, "passed");
             verdict.failed += count(summary, "failed");
         }
+        verdict.failures = named(output, "FAILED").collect();
         if !success && verdict.failed == 0 {
             verdict.failed = 1;
+            let last = output.lines().rfind(|line| !line.trim().is_empty());
+            verdict.failures.push(format!(
+                "a program failed without a summary; its last line: {:?}",
+                last.unwrap_or_default()
+            ));
         }
         verdict
     }
+
+    /// One failure beside what a program says.
+    pub(crate) fn fail(&mut self, why: String) {
+        self.failed = self.failed.max(1);
+        self.failures.push(why);
+    }
 }
 
-/// The names of the tests that passed: libtest's lines `test some::name ... ok`. A test that prints
-/// between its name and its result is not recognised.
-pub(crate) fn passed(output: &str) -> impl Iterator<Item = String> + '_ {
+/// The names of the tests that passed.
+pub(crate) fn passed(output: &str) -> impl Iterator<Item = String> {
+    named(output, "ok")
+}
+
+/// The names of the tests with one result: libtest's lines `test some::name ... ok`. A test that
+/// prints between its name and its result is not recognised.
+fn named(output: &str, result: &str) -> impl Iterator<Item = String> {
     let lines = output.lines().map(str::trim);
-    lines
-        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... ok"))
-        .map(str::to_owned)
+    lines.filter_map(move |line| {
+        let (name, said) = line.strip_prefix("test ")?.split_once(" ... ")?;
+        (said == result).then(|| name.to_owned())
+    })
 }
 
 impl std::ops::AddAssign for Verdict {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.failures.extend(other.failures);
     }
 }
 

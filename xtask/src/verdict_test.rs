@@ -28,6 +28,17 @@ fn success_without_tests_counts_nothing() {
 }
 
 #[test]
+fn failures_are_named() {
+    let output = format!("test a ... ok\ntest b::c ... FAILED\n{BAD}\n");
+    let mut verdict = Verdict::read(&output, false);
+    assert_eq!(verdict.failures, ["b::c"]);
+    verdict.fail("no room".to_owned());
+    assert_eq!((verdict.failed, verdict.failures.len()), (2, 2));
+    let crash = Verdict::read("running 3 tests\ntest a ... \n", false).failures;
+    assert!(crash[0].contains("test a ..."), "{crash:?}");
+}
+
+#[test]
 fn the_names_of_passed_tests_are_read() {
     let output = "test a::one ... ok\ntest a::two ... FAILED\ntest b ... ok\ntest c ... ";
     assert_eq!(passed(output).collect::<Vec<_>>(), ["a::one", "b"]);

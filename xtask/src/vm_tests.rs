@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_rig::Status;
+
 use crate::place::{Ended, Place};
 use crate::setup::Guest;
 use crate::verdict::{self, Verdict};
@@ -33,11 +35,15 @@ pub(crate) fn run(
         let ended = place.run(program, &tally.arguments(), guest, DEADLINE, &mut |bytes| {
             output.extend_from_slice(bytes);
         });
-        let ended = ended.unwrap_or_else(|error| {
-            // The tests of one program are lost; the others still say what they can.
-            eprintln!("error: {name}: {error:#}");
-            Ended::failed()
-        });
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                // The tests of one program are lost; the others still say what they can.
+                eprintln!("error: {name}: {error:#}");
+                tally.verdict.fail(format!("{error:#}"));
+                break;
+            }
+        };
         let output = String::from_utf8_lossy(&output);
         match tally.take(&output, &ended) {
             Step::Again(why) if run < RUNS => {
@@ -48,6 +54,7 @@ pub(crate) fn run(
             }
             Step::Again(why) => {
                 eprintln!("error: {name}: {why}, {RUNS} times in a row");
+                tally.verdict.fail(format!("{why}, {RUNS} times in a row"));
                 break;
             }
             Step::Done => break,
@@ -56,7 +63,7 @@ pub(crate) fn run(
     if tally.verdict == Verdict::default() {
         // A filter that matches nothing, or a program that lost its tests, is no success.
         eprintln!("error: {name}: no test ran");
-        tally.verdict.failed = 1;
+        tally.verdict.fail("no test ran".to_owned());
     }
     tally.verdict
 }
@@ -105,6 +112,11 @@ impl Tally {
 
     fn take(&mut self, output: &str, ended: &Ended) -> Step {
         let mut verdict = Verdict::read(output, ended.success());
+        if let (Some(Status::Signal(signal)), true) = (ended.status, verdict.failed > 0) {
+            verdict
+                .failures
+                .push(format!("signal {signal} ended the program"));
+        }
         let step = match &ended.void {
             Some(why) if verdict.failed > 0 => Step::Again(why.clone()),
             _ => Step::Done,

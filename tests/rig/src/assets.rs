@@ -1,7 +1,7 @@
-//! What every run needs: the L1 kernel and its modules, busybox, our init.
+//! What every run needs: the emulator, the L1 kernel and its modules, busybox, our init.
 //!
 //! Kernel and modules come from the newest cloud kernel package of the distribution, unpacked in the
-//! cache and never installed. The emulator itself must be installed ([`PACKAGES`]).
+//! cache and never installed. An emulator must be installed ([`PACKAGES`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use forebay_images::debian::Package;
 use forebay_images::default_image::busybox;
 use forebay_images::progress::Progress;
 
+use crate::emulator::Program;
 use crate::{Error, Result};
 
 /// Debian packages that a host needs to run the rig.
@@ -24,7 +25,7 @@ const MODULES: [&str; 3] = [
     "arch/x86/kvm/kvm-amd.ko",
 ];
 
-const CACHE_KIND: &str = "rig";
+pub(crate) const CACHE_KIND: &str = "rig";
 /// Names the entry; a newer kernel package does not replace one that works. Counts up when what is
 /// in an entry changes.
 const ENTRY: &str = "l1-6.12-v1";
@@ -32,6 +33,7 @@ const ENTRY: &str = "l1-6.12-v1";
 /// Paths of what every run needs.
 #[derive(Debug, Clone)]
 pub struct Assets {
+    pub(crate) emulator: Program,
     pub(crate) kernel: PathBuf,
     pub(crate) modules: Vec<PathBuf>,
     pub(crate) busybox: PathBuf,
@@ -53,6 +55,7 @@ impl Assets {
             None => fetch(cache, progress)?,
         };
         Ok(Self {
+            emulator: Program::get_or_fetch(cache, progress)?,
             kernel: entry.join("vmlinuz"),
             modules: MODULES
                 .iter()

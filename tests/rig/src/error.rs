@@ -92,6 +92,19 @@ pub enum Error {
         console: String,
     },
 
+    /// The program ended, and not all of its output arrived.
+    #[error(
+        "rig: the program ended, but its output stopped arriving {} s ago with a part missing. Last \
+         lines of L1's console:\n{console}",
+        deadline.as_secs()
+    )]
+    OutputLost {
+        /// How long nothing came.
+        deadline: Duration,
+        /// The console's last lines.
+        console: String,
+    },
+
     /// L1 is up but could not run the program.
     #[error("rig: L1 could not run the program: {reason}")]
     NotRun {
@@ -108,18 +121,25 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the emulator, or the kernel in it, broke down under a running program. No program can
-    /// do that to a sound one, so it says nothing about the program.
+    /// Whether a new run may well succeed: the emulator, or the system in it, broke down under the
+    /// program or before it. No program can do that to a sound one, so it says nothing about the
+    /// program. Not so if L1 did not come up: [`run`](crate::run) has tried that again already.
     #[must_use]
     pub fn emulator_at_fault(&self) -> bool {
-        matches!(
-            self,
-            Self::Hung { .. }
-                | Self::Ended {
-                    phase: Phase::Running,
-                    ..
-                }
-        )
+        match self {
+            Self::Hung { .. } | Self::OutputLost { .. } => true,
+            Self::NotRun { .. } | Self::Protocol { .. } => true,
+            Self::Ended { phase, .. } => *phase == Phase::Running,
+            _ => false,
+        }
+    }
+
+    /// Whether L1 broke down or hung before the program ran.
+    pub(crate) fn is_of_the_boot(&self) -> bool {
+        match self {
+            Self::Ended { phase, .. } | Self::Deadline { phase, .. } => *phase == Phase::Booting,
+            _ => false,
+        }
     }
 
     pub(crate) fn file(

@@ -19,7 +19,8 @@
 //! | module | owns |
 //! |---|---|
 //! | [`RigCommand`] | what to run, with what, for how long |
-//! | [`Assets`] | the L1 kernel, its modules, busybox, our init: found, fetched, cached |
+//! | [`Assets`] | the emulator, the L1 kernel, its modules, busybox, our init: found, fetched, cached |
+//! | `emulator` | which emulator it is |
 //! | `pack` | the initramfs of one run: files, trees, the libraries programs need |
 //! | `qemu` | the emulator's command line and process |
 //! | `run` | one run from start to end: events, deadlines, diagnosis |
@@ -32,6 +33,7 @@
 mod assets;
 mod bound;
 mod command;
+mod emulator;
 mod error;
 pub mod order;
 mod pack;

@@ -63,6 +63,7 @@ fn a_dynamic_program_brings_its_libraries() {
 #[test]
 fn a_missing_program_is_named_as_the_caller_wrote_it() {
     let assets = Assets {
+        emulator: crate::emulator::Program::installed(),
         kernel: "/nonexistent/vmlinuz".into(),
         modules: Vec::new(),
         busybox: "/bin/true".into(),

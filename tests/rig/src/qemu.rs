@@ -7,7 +7,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::order::port;
-use crate::{Clock, Error, Result, RigCommand, ends_with_us};
+use crate::{Assets, Clock, Error, Result, RigCommand, ends_with_us};
 
 /// How long the emulator may take to connect its ports; it does so before it starts L1.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ impl Emulator {
     /// Starts L1. `directory` is an empty one for the sockets.
     pub(crate) fn start(
         command: &RigCommand,
-        kernel: &Path,
+        assets: &Assets,
         initramfs: &Path,
         directory: &Path,
     ) -> Result<(Self, Ends)> {
@@ -60,7 +60,7 @@ impl Emulator {
                 Ok(listener)
             })
             .collect::<Result<Vec<_>>>()?;
-        let mut emulator = command_line(command, kernel, initramfs, directory);
+        let mut emulator = command_line(command, assets, initramfs, directory);
         ends_with_us(&mut emulator);
         let mut child = emulator
             .stdin(Stdio::null())
@@ -140,11 +140,11 @@ impl Drop for Emulator {
 
 fn command_line(
     command: &RigCommand,
-    kernel: &Path,
+    assets: &Assets,
     initramfs: &Path,
     directory: &Path,
 ) -> Command {
-    let mut qemu = Command::new("qemu-system-x86_64");
+    let mut qemu = assets.emulator.command();
     match command.clock {
         Clock::Wall => qemu.args(["-accel", "tcg,thread=multi", "-smp", PROCESSORS]),
         Clock::Instructions => qemu
@@ -159,7 +159,7 @@ fn command_line(
         .arg("-no-reboot")
         .args(["-serial", "stdio", "-monitor", "none"])
         .arg("-kernel")
-        .arg(kernel)
+        .arg(&assets.kernel)
         .arg("-initrd")
         .arg(initramfs)
         .args(["-append", COMMAND_LINE])

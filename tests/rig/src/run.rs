@@ -34,11 +34,16 @@ const SILENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_secs(10);
 /// How long nothing may arrive of output that L1 says it has sent.
 const OUTPUT_DEADLINE: Duration = Duration::from_secs(60);
+/// How often L1 is booted at most. The emulator breaks it now and then, and before the program runs
+/// a new try is as good as the first.
+const BOOTS: u32 = 3;
 
 /// Something that happened during a run, as it happens.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
+    /// L1 did not come up, for this reason, and is booted once more.
+    BootAgain(&'a Error),
     /// L1 is up and the program starts.
     Up {
         /// Real time since the run began.
@@ -124,16 +129,39 @@ pub fn run(
     let scratch = Scratch::new()?;
     let initramfs = scratch.path().join("l1.cpio");
     pack::pack(command, assets)?.write_file(&initramfs)?;
-    let (emulator, ends) = Emulator::start(command, &assets.kernel, &initramfs, scratch.path())?;
+    let mut boots = 1;
+    loop {
+        match boot_and_run(command, assets, &initramfs, started, watch) {
+            Err(error) if error.is_of_the_boot() && boots < BOOTS => {
+                watch(Event::BootAgain(&error));
+                boots += 1;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// One L1 from its boot to its end.
+fn boot_and_run(
+    command: &RigCommand,
+    assets: &Assets,
+    initramfs: &Path,
+    started: Instant,
+    watch: &mut dyn FnMut(Event<'_>),
+) -> Result<RigOutcome> {
+    let sockets = Scratch::new()?;
+    let (emulator, ends) = Emulator::start(command, assets, initramfs, sockets.path())?;
     let files = Scratch::new()?;
     let (arrivals, stdin) = spread(ends, files.path())?;
+    let now = Instant::now();
     Run {
         command,
         emulator,
         arrivals,
         started,
+        booted: now,
         up: None,
-        alive: started,
+        alive: now,
         console: VecDeque::new(),
         trouble: None,
         stdin: Arc::new(stdin),
@@ -174,6 +202,8 @@ struct Run<'a> {
     emulator: Emulator,
     arrivals: Receiver<Arrival>,
     started: Instant,
+    /// When this L1 began to boot.
+    booted: Instant,
     up: Option<Instant>,
     /// When L1 last said that it is.
     alive: Instant,
@@ -244,7 +274,7 @@ impl Run<'_> {
     /// How long to wait for the next arrival: not beyond the deadline of what is under way.
     fn left(&self) -> Result<Duration> {
         let (phase, since, deadline) = match self.up {
-            None => (Phase::Booting, self.started, self.command.boot_deadline),
+            None => (Phase::Booting, self.booted, self.command.boot_deadline),
             Some(up) => (Phase::Running, up, self.command.deadline),
         };
         deadline
@@ -313,8 +343,7 @@ impl Run<'_> {
             match self.arrivals.recv_timeout(OUTPUT_DEADLINE) {
                 Ok(arrival) => drop(self.take(arrival)?),
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Error::Deadline {
-                        phase: Phase::Running,
+                    return Err(Error::OutputLost {
                         deadline: OUTPUT_DEADLINE,
                         console: self.last_lines(),
                     });

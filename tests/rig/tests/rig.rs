@@ -88,6 +88,19 @@ fn a_hang_ends_at_its_deadline() {
 }
 
 #[test]
+fn an_l1_that_does_not_come_up_is_booted_again_before_that_is_an_error() {
+    let command = shell("true").boot_deadline(Duration::from_millis(1));
+    let mut again = 0;
+    let error = run(&command, &assets(), &mut |event| {
+        again += u32::from(matches!(event, Event::BootAgain(_)));
+    })
+    .unwrap_err();
+    assert_eq!(again, 2);
+    assert!(error.to_string().contains("still booting"), "{error}");
+    assert!(!error.emulator_at_fault(), "{error}");
+}
+
+#[test]
 fn a_command_that_is_not_there_is_named() {
     let command = RigCommand::new("no-such-command").memory_mib(1024);
     let error = run(&command, &assets(), &mut |_| ()).unwrap_err();

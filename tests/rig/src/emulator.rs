@@ -1,0 +1,118 @@
+//! Which emulator runs L1.
+//!
+//! QEMU 7.2 breaks a guest in L1, or L1 itself, about once in some minutes of busy guests; in 10.0
+//! that was not seen. So where the installed one is older than [`SOUND`], that of the distribution's
+//! backports is unpacked in the cache and used in its place, with the libraries that the installed
+//! one brought. Where there is none to be had, the installed one does: what it breaks is noticed
+//! ([`RigOutcome::emulator_at_fault`](crate::RigOutcome::emulator_at_fault)).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use forebay_images::Cache;
+use forebay_images::debian::Package;
+use forebay_images::progress::Progress;
+
+use crate::assets::CACHE_KIND;
+use crate::{Error, Result};
+
+const PROGRAM: &str = "qemu-system-x86_64";
+/// The first major version that is taken as it is.
+const SOUND: u32 = 10;
+/// What is unpacked: the program, its own data, and the firmware.
+const PACKAGES: [&str; 3] = ["qemu-system-x86", "qemu-system-data", "seabios"];
+/// Where these packages keep data.
+const DATA: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
+/// Counts up when what is in an entry changes.
+const ENTRY: &str = "qemu-backport-v1";
+
+/// An emulator that runs on this host.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    path: PathBuf,
+    /// Directories of its data, where they are not those it was built with.
+    data: Vec<PathBuf>,
+}
+
+impl Program {
+    /// The one that is installed.
+    pub(crate) fn installed() -> Self {
+        Self {
+            path: PROGRAM.into(),
+            data: Vec::new(),
+        }
+    }
+
+    /// The installed one, or if that is too old the backports'.
+    pub(crate) fn get_or_fetch(cache: &Cache, progress: &dyn Progress) -> Result<Self> {
+        let installed = Self::installed();
+        let Some(version) = installed.version() else {
+            // Starting it will fail and say what to install.
+            return Ok(installed);
+        };
+        if version >= SOUND {
+            return Ok(installed);
+        }
+        let cached = cache.get(CACHE_KIND, ENTRY);
+        let unpacked = cached.map_or_else(|| fetch(cache, progress), Ok);
+        let why = match unpacked.map(|unpacked| Self::below(&unpacked)) {
+            Ok(newer) if newer.version() >= Some(SOUND) => return Ok(newer),
+            Ok(_) => format!("that of the backports is older than {SOUND} or does not run here"),
+            Err(error) => error.to_string(),
+        };
+        progress.note(&format!(
+            "QEMU {version} now and then breaks guests in the rig, which is noticed and costs time; \
+             a newer one was not found: {why}"
+        ));
+        Ok(installed)
+    }
+
+    fn below(unpacked: &Path) -> Self {
+        Self {
+            path: unpacked.join("usr/bin").join(PROGRAM),
+            data: DATA.map(|data| unpacked.join(data)).into(),
+        }
+    }
+
+    /// To be given arguments.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        for directory in &self.data {
+            command.arg("-L").arg(directory);
+        }
+        command
+    }
+
+    /// Its major version, if it runs.
+    fn version(&self) -> Option<u32> {
+        let said = Command::new(&self.path).arg("--version").output().ok()?;
+        major(&String::from_utf8_lossy(&said.stdout))
+    }
+}
+
+fn fetch(cache: &Cache, progress: &dyn Progress) -> Result<PathBuf> {
+    let step = progress.step("fetch a newer emulator for the rig", None);
+    let mut version = String::new();
+    let entry = cache.publish(CACHE_KIND, ENTRY, |target| {
+        for name in PACKAGES {
+            let package = Package::newest_backport(name, cache)?;
+            package.unpack_into(cache, target)?;
+            if name == PACKAGES[0] {
+                version = package.version;
+            }
+        }
+        Ok::<_, Error>(())
+    })?;
+    step.finish(&version);
+    Ok(entry)
+}
+
+/// Of `QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)`, 7.
+fn major(said: &str) -> Option<u32> {
+    let (_, version) = said.split_once(" version ")?;
+    version.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+#[path = "emulator_test.rs"]
+mod tests;
