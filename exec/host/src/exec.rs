@@ -231,6 +231,7 @@ impl Exec {
             env,
             cwd,
             stdin: StdinMode::Null,
+            ..Request::default()
         };
         Ok((self.hub, request, self.stdin.0))
     }

@@ -363,6 +363,7 @@ fn an_exit_that_no_process_can_have_is_a_broken_rule() {
             code,
             signal,
             duration_us: 1,
+            ..forebay_exec_proto::ExitStatus::default()
         };
         vm.agent(|conn| {
             for stream in crate::Stream::ALL {

@@ -171,6 +171,8 @@ kinds! {
         Kill = 0x14,
         /// Cumulative output units released; payload is a `u64`.
         OutputAck = 0x15,
+        /// The terminal's new size; payload is rows and columns (`u16` each).
+        Resize = 0x16,
     }
 }
 

@@ -47,6 +47,9 @@ pub struct Bootstrap {
     /// Working directory of executions that name none.
     #[n(5)]
     pub cwd: Option<ByteVec>,
+    /// What each execution may take at most, where its request does not say.
+    #[n(6)]
+    pub resources: Option<Resources>,
 }
 
 /// The agent's answer to the bootstrap, guest to host.
@@ -103,6 +106,69 @@ fn words<'b, C, T: Decode<'b, C>>(
     Ok(words)
 }
 
+/// A terminal's size in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct TerminalSize {
+    /// Lines.
+    #[n(0)]
+    pub rows: u16,
+    /// Characters in a line.
+    #[n(1)]
+    pub cols: u16,
+}
+
+/// One limit of `setrlimit(2)`. `u64::MAX` is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Rlimit {
+    /// Number of the resource in Linux's generic ABI (`asm-generic/resource.h`).
+    #[n(0)]
+    pub resource: u32,
+    /// What the kernel enforces; at most `hard`.
+    #[n(1)]
+    pub soft: u64,
+    /// How far the command may raise `soft` itself.
+    #[n(2)]
+    pub hard: u64,
+}
+
+/// How many resources there are to limit; a request names each at most once.
+pub const RLIMITS_MAX: usize = 16;
+
+/// What an execution's control group may take; `None` is no limit of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(map)]
+pub struct Resources {
+    /// Bytes of memory, page cache included (`memory.max`).
+    #[n(0)]
+    pub memory: Option<u64>,
+    /// Processes and threads (`pids.max`).
+    #[n(1)]
+    pub pids: Option<u32>,
+    /// Share of a contended CPU, 1 to 10 000, 100 being that of every other (`cpu.weight`).
+    #[n(2)]
+    pub cpu_weight: Option<u16>,
+    /// Microseconds of CPU time in each 100 000 (`cpu.max`); 200 000 is two CPUs.
+    #[n(3)]
+    pub cpu_quota: Option<u32>,
+}
+
+/// Decodes as many limits as there are resources.
+fn decode_rlimits<'b, C>(
+    decoder: &mut minicbor::Decoder<'b>,
+    ctx: &mut C,
+) -> Result<Vec<Rlimit>, minicbor::decode::Error> {
+    let mut limits = Vec::new();
+    for limit in decoder.array_iter_with(ctx)? {
+        if limits.len() == RLIMITS_MAX {
+            return Err(minicbor::decode::Error::message("too many limits"));
+        }
+        limits.push(limit?);
+    }
+    Ok(limits)
+}
+
 /// Asks the guest to run a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 #[cbor(map)]
@@ -121,6 +187,20 @@ pub struct Request {
     /// What the command's stdin is.
     #[n(3)]
     pub stdin: StdinMode,
+    /// Who runs it: `user`, `uid`, `user:group` or `uid:gid`, names looked up in the guest; root
+    /// if `None`.
+    #[n(4)]
+    pub user: Option<ByteVec>,
+    /// Runs it on a terminal of this size, with both its outputs on stdout.
+    #[n(5)]
+    pub terminal: Option<TerminalSize>,
+    /// Limits of its processes, each resource at most once.
+    #[n(6)]
+    #[cbor(decode_with = "decode_rlimits")]
+    pub rlimits: Vec<Rlimit>,
+    /// Limits of its control group, each in place of the VM's.
+    #[n(7)]
+    pub resources: Option<Resources>,
 }
 
 /// How a command ended.
@@ -136,6 +216,40 @@ pub struct ExitStatus {
     /// Start of the program to its end, microseconds of guest time.
     #[n(2)]
     pub duration_us: u64,
+    /// What it used, as far as the agent could find out.
+    #[n(3)]
+    pub usage: Option<Usage>,
+    /// Whether the kernel killed a process of the execution for want of memory; `None` if that is
+    /// not known.
+    #[n(4)]
+    pub oom_killed: Option<bool>,
+}
+
+/// What an execution used until its first process ended. `None` is not known, never zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(map)]
+pub struct Usage {
+    /// CPU time in user mode, microseconds; of everything in its control group.
+    #[n(0)]
+    pub user_us: Option<u64>,
+    /// CPU time in the kernel, likewise.
+    #[n(1)]
+    pub system_us: Option<u64>,
+    /// The most memory held at a time, bytes, page cache included; of its control group.
+    #[n(2)]
+    pub peak_memory: Option<u64>,
+    /// Page faults that needed I/O, of the first process and the children that it waited for.
+    #[n(3)]
+    pub major_faults: Option<u64>,
+    /// How often the scheduler took the CPU away, likewise.
+    #[n(4)]
+    pub involuntary_switches: Option<u64>,
+    /// Bytes that it read with system calls, the first process and the children that it waited for.
+    #[n(5)]
+    pub read_bytes: Option<u64>,
+    /// Bytes that it wrote with system calls, likewise.
+    #[n(6)]
+    pub written_bytes: Option<u64>,
 }
 
 /// Why a program never ran.
@@ -270,6 +384,17 @@ pub(crate) fn cut_to(text: &mut String, max: usize) {
 /// Reads the one `u64` that is an acknowledgement's or ping's whole payload.
 pub(crate) fn decode_u64(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Reads the two `u16` that are a terminal's size.
+pub(crate) fn decode_size(bytes: &[u8]) -> Option<TerminalSize> {
+    let [a, b, c, d] = *bytes else {
+        return None;
+    };
+    Some(TerminalSize {
+        rows: u16::from_le_bytes([a, b]),
+        cols: u16::from_le_bytes([c, d]),
+    })
 }
 
 /// Reads the one `u32` that is a pid's or signal's whole payload.

@@ -39,6 +39,7 @@ pub struct Command {
     pub stdin_eof: bool,
     pub kills: u32,
     pub signals: Vec<u32>,
+    pub sizes: Vec<crate::TerminalSize>,
     pub exited: bool,
 }
 
@@ -199,6 +200,11 @@ impl Pair {
             guest::Event::Signal { id, signal } => {
                 if let Some(command) = self.commands.get_mut(&id) {
                     command.signals.push(signal);
+                }
+            }
+            guest::Event::Resize { id, size } => {
+                if let Some(command) = self.commands.get_mut(&id) {
+                    command.sizes.push(size);
                 }
             }
             guest::Event::Kill(id) => {

@@ -206,6 +206,7 @@ impl Agent {
                     code,
                     signal,
                     duration_us: u64::try_from(duration).unwrap_or(u64::MAX),
+                    ..ExitStatus::default()
                 },
             );
             for stream in Stream::ALL {

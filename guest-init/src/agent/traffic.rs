@@ -65,6 +65,7 @@ impl Agent {
                     execution.signal(signal);
                 }
             }
+            Event::Resize { .. } => {}
             Event::Kill(id) => {
                 if let Some(execution) = self.executions.get(&id) {
                     execution.kill();

@@ -288,6 +288,7 @@ impl Agent {
             code,
             signal,
             duration_us: 1,
+            ..ExitStatus::default()
         };
         self.send(&wire::frame(FromGuest::Exited, id, &wire::body(&status)))
     }

@@ -288,6 +288,7 @@ impl Peer {
                 }
                 Ok(Some(id))
             }
+            Event::Resize { .. } => Ok(None),
             Event::Signal { id, signal } => {
                 if !(1..=64).contains(&signal) {
                     return Err(Goodbye::Fault("a signal that does not exist"));

@@ -65,6 +65,7 @@ impl Agent {
                         command.eof = true;
                     }
                 }
+                Event::Resize { .. } => {}
                 Event::Signal { id, signal } => {
                     if let Some(command) = self.commands.get_mut(&id) {
                         match signal {
@@ -189,6 +190,7 @@ impl Agent {
                         code: None,
                         signal,
                         duration_us: 1,
+                        ..ExitStatus::default()
                     },
                 );
                 ended.push(id);
@@ -215,6 +217,7 @@ impl Agent {
                         code,
                         signal: None,
                         duration_us: 1500,
+                        ..ExitStatus::default()
                     },
                 );
                 ended.push(id);

@@ -13,7 +13,7 @@ use super::{Conn, Event, Reply, State};
 use crate::frame::{FRAME_MAX, HEADER_LEN, Header, LAST, OPTIONAL, ToGuest};
 use crate::id::ExecId;
 use crate::message::{
-    Bootstrap, Failure, FailureKind, Request, decode, decode_u32, decode_u64, encode,
+    Bootstrap, Failure, FailureKind, Request, decode, decode_size, decode_u32, decode_u64, encode,
 };
 use crate::{GENERATION, PeerFault, REQUEST_MAX, REQUEST_PART};
 
@@ -320,6 +320,10 @@ impl Conn {
             ToGuest::Signal => {
                 let signal = decode_u32(payload).ok_or(PeerFault("a signal without its number"))?;
                 self.events.push_back(Event::Signal { id, signal });
+            }
+            ToGuest::Resize => {
+                let size = decode_size(payload).ok_or(PeerFault("a resize without its size"))?;
+                self.events.push_back(Event::Resize { id, size });
             }
             ToGuest::Kill => self.events.push_back(Event::Kill(id)),
             _ => return Err(PeerFault("a frame out of turn")),

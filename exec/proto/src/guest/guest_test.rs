@@ -20,6 +20,7 @@ fn greeted() -> Conn {
         hostname: None,
         env: vec![],
         cwd: None,
+        resources: None,
     };
     conn.handle_bytes(&raw(0x01, 0, &encode(&bootstrap)))
         .unwrap();
@@ -206,6 +207,7 @@ fn a_bootstrap_that_cannot_work_is_refused() {
         hostname: None,
         env: vec![],
         cwd: None,
+        resources: None,
     };
     let newer = Bootstrap {
         generation: crate::GENERATION + 1,

@@ -22,7 +22,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::id::ExecId;
 use crate::limits::Limits;
-use crate::message::{Bootstrap, ExitStatus, Failure, Ready, Request, StdinError, cut};
+use crate::message::{Bootstrap, ExitStatus, Failure, Ready, Request, StdinError, TerminalSize, cut};
 use crate::schedule::{Scheduler, Slot};
 use crate::{PeerFault, Stream};
 
@@ -52,6 +52,13 @@ pub enum Event {
         id: ExecId,
         /// Signal number.
         signal: u32,
+    },
+    /// Give the execution's terminal another size.
+    Resize {
+        /// The execution.
+        id: ExecId,
+        /// The new size.
+        size: TerminalSize,
     },
     /// Kill everything in the execution, now or as soon as it has started.
     Kill(ExecId),

@@ -11,7 +11,7 @@ use super::execution::{Exec, InputState, Keep, Phase};
 use super::{Conn, Control, State};
 use crate::frame::Stream;
 use crate::id::ExecId;
-use crate::message::{Request, StdinError, StdinMode, cut_to, encode};
+use crate::message::{Request, StdinError, StdinMode, TerminalSize, cut_to, encode};
 use crate::{CONTROL_QUEUE, REQUEST_MAX, WORD_CHARGE};
 
 /// Where a command's stdin comes from.
@@ -289,14 +289,17 @@ impl Conn {
     /// # Errors
     /// See [`ControlError`]; nothing was queued.
     pub fn signal(&mut self, id: ExecId, signal: u32) -> Result<(), ControlError> {
-        let exec = self.execs.get(&id).ok_or(ControlError::Ended)?;
-        if exec.ended() || exec.terminal.is_some() {
-            return Err(ControlError::Ended);
-        }
-        if exec.requesting() {
-            return Err(ControlError::NotStarted);
-        }
+        self.controllable(id)?;
         self.push_control(Control::Signal { id, signal })
+    }
+
+    /// Queues a new size for the execution's terminal. One without a terminal ignores it.
+    ///
+    /// # Errors
+    /// See [`ControlError`]; nothing was queued.
+    pub fn resize(&mut self, id: ExecId, size: TerminalSize) -> Result<(), ControlError> {
+        self.controllable(id)?;
+        self.push_control(Control::Resize { id, size })
     }
 
     /// Kills everything in the execution. A mark, not a queued control: it cannot be refused
@@ -380,6 +383,18 @@ impl Conn {
             self.schedule_ack(id);
             self.settle(id);
         }
+    }
+
+    /// Whether a control may be queued for an execution.
+    fn controllable(&self, id: ExecId) -> Result<(), ControlError> {
+        let exec = self.execs.get(&id).ok_or(ControlError::Ended)?;
+        if exec.ended() || exec.terminal.is_some() {
+            return Err(ControlError::Ended);
+        }
+        if exec.requesting() {
+            return Err(ControlError::NotStarted);
+        }
+        Ok(())
     }
 
     fn push_control(&mut self, control: Control) -> Result<(), ControlError> {

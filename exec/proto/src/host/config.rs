@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::frame::{FRAME_MAX, HEADER_LEN};
 use crate::limits::{LimitError, Limits};
-use crate::message::{Bootstrap, ByteVec, EnvVar, encode};
+use crate::message::{Bootstrap, ByteVec, EnvVar, Resources, encode};
 
 /// A monotonic clock: the time since any fixed moment. Read under whatever lock guards the
 /// connection, so it has to be cheap.
@@ -24,6 +24,8 @@ pub struct Config {
     pub env: Vec<EnvVar>,
     /// Working directory of executions that name none.
     pub cwd: Option<ByteVec>,
+    /// What each execution may take, where its request does not say.
+    pub resources: Resources,
     /// Takes a guest whose Ready names no `exec_limits`; see [`Conn`](super::Conn) for what is
     /// left then.
     pub allow_legacy_guest: bool,
@@ -39,6 +41,7 @@ impl Default for Config {
             hostname: None,
             env: Vec::new(),
             cwd: None,
+            resources: Resources::default(),
             allow_legacy_guest: false,
             clock: || Duration::ZERO,
         }
@@ -100,6 +103,7 @@ impl Config {
             hostname: self.hostname.clone(),
             env: self.env.clone(),
             cwd: self.cwd.clone(),
+            resources: Some(self.resources).filter(|all| *all != Resources::default()),
         }
     }
 }

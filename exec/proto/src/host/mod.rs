@@ -41,7 +41,7 @@ use core::mem;
 use crate::frame::HEADER_LEN;
 use crate::id::{ExecId, IdSource};
 use crate::limits::Limits;
-use crate::message::Ready;
+use crate::message::{Ready, TerminalSize};
 use crate::schedule::{Scheduler, Slot};
 
 pub use command::{ControlError, Start, StartError, Stdin, WriteError};
@@ -139,6 +139,15 @@ struct Incoming {
 #[derive(Debug, Clone, Copy)]
 enum Control {
     Signal { id: ExecId, signal: u32 },
+    Resize { id: ExecId, size: TerminalSize },
+}
+
+impl Control {
+    fn id(&self) -> ExecId {
+        match self {
+            Self::Signal { id, .. } | Self::Resize { id, .. } => *id,
+        }
+    }
 }
 
 /// Largest payload of data from and to a legacy guest, in bytes.

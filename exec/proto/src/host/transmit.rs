@@ -104,15 +104,19 @@ impl Conn {
 
     fn build_control(&mut self, control: Control) -> Option<Frame> {
         self.control_room = true;
-        match control {
-            // It may have ended while the signal stood in line; the guest would ignore it.
-            Control::Signal { id, .. } if self.execs.get(&id).is_none_or(|e| e.ended()) => None,
-            Control::Signal { id, signal } => Some(frame(
-                ToGuest::Signal,
-                Some(id),
-                Vec::from(signal.to_le_bytes()),
-            )),
+        let id = control.id();
+        // It may have ended while the control stood in line; the guest would ignore it.
+        if self.execs.get(&id).is_none_or(|exec| exec.ended()) {
+            return None;
         }
+        let (kind, payload) = match control {
+            Control::Signal { signal, .. } => (ToGuest::Signal, signal.to_le_bytes()),
+            Control::Resize { size, .. } => {
+                let ([a, b], [c, d]) = (size.rows.to_le_bytes(), size.cols.to_le_bytes());
+                (ToGuest::Resize, [a, b, c, d])
+            }
+        };
+        Some(frame(kind, Some(id), Vec::from(payload)))
     }
 
     fn build_slot(&mut self, id: ExecId) -> Option<Frame> {

@@ -14,7 +14,7 @@ use crate::credit::{SavedReceiver, SavedSender};
 use crate::frame::Stream;
 use crate::host::execution::{InputState, Terminal};
 use crate::id::ExecId;
-use crate::message::{Bootstrap, Ready};
+use crate::message::{Bootstrap, Ready, TerminalSize};
 use crate::schedule::Order;
 
 /// A connection after Ready.
@@ -59,6 +59,13 @@ pub(super) enum ControlV1 {
         id: ExecId,
         #[n(1)]
         signal: u32,
+    },
+    #[n(1)]
+    Resize {
+        #[n(0)]
+        id: ExecId,
+        #[n(1)]
+        size: TerminalSize,
     },
 }
 

@@ -14,7 +14,10 @@ use super::tests::restored;
 use super::*;
 use crate::credit::{SavedReceiver, SavedSender};
 use crate::host::execution::{InputState, Terminal};
-use crate::message::{Bootstrap, EnvVar, ExitStatus, Failure, FailureKind, Ready, StdinError};
+use crate::message::{
+    Bootstrap, EnvVar, ExitStatus, Failure, FailureKind, Ready, Resources, StdinError, TerminalSize,
+    Usage,
+};
 use crate::schedule::{Order, Scheduler, Slot};
 
 /// One of everything that there is in the saved form, and within the rules.
@@ -108,6 +111,11 @@ fn exited(code: Option<i32>, signal: Option<u32>) -> Option<Terminal> {
         code,
         signal,
         duration_us: 77,
+        usage: Some(Usage {
+            peak_memory: Some(4096),
+            ..Usage::default()
+        }),
+        oom_killed: Some(false),
     }))
 }
 
@@ -247,6 +255,10 @@ fn everything() -> SavedConn {
                 value: b"value".to_vec().into(),
             }]),
             cwd: Some(b"/cwd".to_vec().into()),
+            resources: Some(Resources {
+                pids: Some(64),
+                ..Resources::default()
+            }),
         },
         ready: Ready {
             generation: GENERATION,

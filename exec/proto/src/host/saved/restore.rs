@@ -83,6 +83,7 @@ impl Conn {
             hostname,
             env,
             cwd,
+            resources,
         } = bootstrap;
         if generation != GENERATION {
             return Err(RestoreError::Generation { found: generation });
@@ -100,6 +101,7 @@ impl Conn {
             hostname,
             env,
             cwd,
+            resources: resources.unwrap_or_default(),
             allow_legacy_guest,
             clock,
         };
@@ -163,11 +165,13 @@ impl Conn {
     ) -> Result<(), RestoreError> {
         let controls: Vec<Control> = controls
             .into_iter()
-            .map(|ControlV1::Signal { id, signal }| Control::Signal { id, signal })
+            .map(|control| match control {
+                ControlV1::Signal { id, signal } => Control::Signal { id, signal },
+                ControlV1::Resize { id, size } => Control::Resize { id, size },
+            })
             .collect();
-        let issued = |Control::Signal { id, .. }: &Control| self.ids.issued(*id);
-        if !controls.iter().all(issued) {
-            return Err(broken("a signal is for an execution that never was"));
+        if !controls.iter().all(|control| self.ids.issued(control.id())) {
+            return Err(broken("a control is for an execution that never was"));
         }
         let known = |id| self.execs.contains_key(&id);
         self.schedule = Scheduler::restore(order, controls, known).map_err(broken)?;

@@ -276,7 +276,7 @@ fn each_rule_of_how_far_an_execution_got_is_checked() {
             exec.terminal = Some(Terminal::Exited(ExitStatus {
                 code,
                 signal,
-                duration_us: 0,
+                ..ExitStatus::default()
             }));
         });
     }

@@ -75,6 +75,7 @@ impl Conn {
                 .into_iter()
                 .map(|control| match control {
                     Control::Signal { id, signal } => ControlV1::Signal { id, signal },
+                    Control::Resize { id, size } => ControlV1::Resize { id, size },
                 })
                 .collect(),
             ping_due: *ping_due,

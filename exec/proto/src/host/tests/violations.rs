@@ -154,7 +154,7 @@ fn a_terminal_that_breaks_a_rule_is_the_confirmation_of_the_end_all_the_same() {
     let both = crate::ExitStatus {
         code: Some(1),
         signal: Some(9),
-        duration_us: 0,
+        ..crate::ExitStatus::default()
     };
     let none = crate::ExitStatus::default();
     let code = crate::ExitStatus {
