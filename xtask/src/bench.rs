@@ -55,6 +55,8 @@ enum Subject {
     Machine,
     /// What the flow contract costs; fails where a bound of it does not hold.
     Flow,
+    /// What running a command costs: alone, beside others, on a terminal.
+    Exec,
 }
 
 /// What tells the time of a run.
@@ -106,6 +108,7 @@ fn arguments(clock: &str, options: &Options) -> Vec<String> {
     let subject = match options.subject {
         Subject::Machine => "machine",
         Subject::Flow => "flow",
+        Subject::Exec => "exec",
     };
     let mut arguments: Vec<_> = [subject, "--clock", clock].map(str::to_owned).into();
     if options.quick {
@@ -123,7 +126,7 @@ fn in_rig(command: RigCommand, assets: &Assets) -> Result<Vec<Figure>> {
         command = command.file(path, path);
     }
     let outcome = forebay_rig::run(&command, assets, &mut rig::show)?;
-    let whose = if outcome.emulator_at_fault() {
+    let whose = if !outcome.emulator_at_fault().is_empty() {
         "; the rig's emulator broke a guest meanwhile, which says nothing about the library: run it \
          again"
     } else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use forebay_images::progress::Progress;
-use forebay_rig::{Assets, Clock, Event, RigCommand, Status};
+use forebay_rig::{Assets, Clock, Event, RigCommand, RigOutcome, Status};
 
 use crate::setup::{self, Guest};
 use crate::{here, rig, workspace};
@@ -63,14 +63,26 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    /// Of a program that was cut off.
+    pub(crate) fn without_verdict() -> Self {
+        Self {
+            status: None,
+            void: None,
+        }
+    }
+
     pub(crate) fn success(&self) -> bool {
         self.status.is_some_and(Status::success)
     }
 }
 
-/// What a failure is worth little after.
-pub(crate) const EMULATOR_AT_FAULT: &str =
-    "in the rig a guest died of a triple fault or with the emulator's own state in it";
+/// What a failure in this run would be worth little for.
+pub(crate) fn emulator_at_fault(outcome: &RigOutcome) -> Option<String> {
+    let first = outcome.emulator_at_fault().first()?;
+    Some(format!(
+        "in the rig a guest died of a triple fault or with the emulator's own state in it ({first})"
+    ))
+}
 
 /// Where to run, with what that needs.
 pub(crate) enum Place {
@@ -138,9 +150,7 @@ impl Place {
                 match outcome {
                     Ok(outcome) => Ok(Ended {
                         status: Some(outcome.status),
-                        void: outcome
-                            .emulator_at_fault()
-                            .then(|| EMULATOR_AT_FAULT.to_owned()),
+                        void: emulator_at_fault(&outcome),
                     }),
                     // A program of ours cannot break a kernel below it.
                     Err(error) if error.emulator_at_fault() => Ok(Ended {

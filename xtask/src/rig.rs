@@ -61,8 +61,8 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
         }
         event => show(event),
     })?;
-    if outcome.emulator_at_fault() {
-        eprintln!("note: {}", place::EMULATOR_AT_FAULT);
+    if let Some(why) = place::emulator_at_fault(&outcome) {
+        eprintln!("note: {why}");
     }
     for output in &options.outputs {
         let (l1, host) = split(output)?;

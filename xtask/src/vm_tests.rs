@@ -35,16 +35,17 @@ pub(crate) fn run(
         let ended = place.run(program, &tally.arguments(), guest, DEADLINE, &mut |bytes| {
             output.extend_from_slice(bytes);
         });
+        let output = String::from_utf8_lossy(&output);
         let ended = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                // The tests of one program are lost; the others still say what they can.
+                // The other programs still say what they can.
                 eprintln!("error: {name}: {error:#}");
+                tally.take(&output, &Ended::without_verdict());
                 tally.verdict.fail(format!("{error:#}"));
                 break;
             }
         };
-        let output = String::from_utf8_lossy(&output);
         match tally.take(&output, &ended) {
             Step::Again(why) if run < RUNS => {
                 println!(

@@ -6,8 +6,10 @@
 //! one brought. Where there is none to be had, the installed one does: what it breaks is noticed
 //! ([`RigOutcome::emulator_at_fault`](crate::RigOutcome::emulator_at_fault)).
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use forebay_images::Cache;
 use forebay_images::debian::Package;
@@ -25,6 +27,9 @@ const PACKAGES: [&str; 3] = ["qemu-system-x86", "qemu-system-data", "seabios"];
 const DATA: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 /// Counts up when what is in an entry changes.
 const ENTRY: &str = "qemu-backport-v1";
+/// Says, beside the entries, that none was found.
+const SOUGHT: &str = "no-qemu-backport";
+const SEEK_AGAIN: Duration = Duration::from_secs(24 * 3600);
 
 /// An emulator that runs on this host.
 #[derive(Debug, Clone)]
@@ -53,13 +58,19 @@ impl Program {
         if version >= SOUND {
             return Ok(installed);
         }
-        let cached = cache.get(CACHE_KIND, ENTRY);
-        let unpacked = cached.map_or_else(|| fetch(cache, progress), Ok);
+        let unpacked = match cache.get(CACHE_KIND, ENTRY) {
+            Some(unpacked) => Ok(unpacked),
+            // Looking again each time would cost whoever has none, or no network.
+            None if was_sought(cache) => return Ok(installed),
+            None => fetch(cache, progress),
+        };
         let why = match unpacked.map(|unpacked| Self::below(&unpacked)) {
             Ok(newer) if newer.version() >= Some(SOUND) => return Ok(newer),
             Ok(_) => format!("that of the backports is older than {SOUND} or does not run here"),
             Err(error) => error.to_string(),
         };
+        let mark = cache.path(CACHE_KIND, SOUGHT);
+        fs::write(&mark, &why).map_err(Error::file("write", &mark))?;
         progress.note(&format!(
             "QEMU {version} now and then breaks guests in the rig, which is noticed and costs time; \
              a newer one was not found: {why}"
@@ -88,6 +99,13 @@ impl Program {
         let said = Command::new(&self.path).arg("--version").output().ok()?;
         major(&String::from_utf8_lossy(&said.stdout))
     }
+}
+
+/// Whether none was found, not long ago.
+fn was_sought(cache: &Cache) -> bool {
+    let mark = fs::metadata(cache.path(CACHE_KIND, SOUGHT));
+    let age = mark.and_then(|mark| mark.modified()).map(|at| at.elapsed());
+    age.is_ok_and(|age| age.is_ok_and(|age| age < SEEK_AGAIN))
 }
 
 fn fetch(cache: &Cache, progress: &dyn Progress) -> Result<PathBuf> {

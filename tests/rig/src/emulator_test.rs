@@ -28,3 +28,16 @@ fn data_is_looked_for_where_it_was_unpacked() {
     );
     assert_eq!(Program::installed().command().get_args().count(), 0);
 }
+
+#[test]
+fn what_was_not_found_is_not_sought_again_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    assert!(!was_sought(&cache));
+    fs::create_dir_all(dir.path().join(CACHE_KIND)).unwrap();
+    let mark = fs::File::create(cache.path(CACHE_KIND, SOUGHT)).unwrap();
+    assert!(was_sought(&cache));
+    let long_ago = std::time::SystemTime::now() - SEEK_AGAIN;
+    mark.set_modified(long_ago).unwrap();
+    assert!(!was_sought(&cache));
+}

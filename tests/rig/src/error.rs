@@ -127,8 +127,7 @@ impl Error {
     #[must_use]
     pub fn emulator_at_fault(&self) -> bool {
         match self {
-            Self::Hung { .. } | Self::OutputLost { .. } => true,
-            Self::NotRun { .. } | Self::Protocol { .. } => true,
+            Self::Hung { .. } | Self::OutputLost { .. } | Self::Protocol { .. } => true,
             Self::Ended { phase, .. } => *phase == Phase::Running,
             _ => false,
         }

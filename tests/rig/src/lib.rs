@@ -23,6 +23,7 @@
 //! | `emulator` | which emulator it is |
 //! | `pack` | the initramfs of one run: files, trees, the libraries programs need |
 //! | `qemu` | the emulator's command line and process |
+//! | `ends` | the threads behind the emulator's ports |
 //! | `run` | one run from start to end: events, deadlines, diagnosis |
 //! | `scratch` | directories of runs, removed also after a run that was killed |
 //! | [`ends_with_us`] | children that do not outlive us |
@@ -34,6 +35,7 @@ mod assets;
 mod bound;
 mod command;
 mod emulator;
+mod ends;
 mod error;
 pub mod order;
 mod pack;

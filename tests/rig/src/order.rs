@@ -63,9 +63,9 @@ pub enum Report {
         how: Ending,
         /// Bytes written to each port. The host waits for them: a report may overtake output.
         sent: Sent,
-        /// Guest exits that show a fault of the emulator; see
-        /// [`RigOutcome::emulator_at_fault`](crate::RigOutcome::emulator_at_fault).
-        mixed_up: u64,
+        /// Guest exits that may show a fault of the emulator, the first few as L1's kernel traced
+        /// them; see [`RigOutcome::emulator_at_fault`](crate::RigOutcome::emulator_at_fault).
+        mixed_up: Vec<String>,
     },
     /// The program was not run.
     Failed {

@@ -79,7 +79,7 @@ pub(crate) fn run(order: &Order, streams: Streams, witness: Option<&Witness>) ->
     Ok(Report::Ended {
         how,
         sent,
-        mixed_up: witness.map_or(Ok(0), Witness::seen)?,
+        mixed_up: witness.map_or(Ok(Vec::new()), Witness::seen)?,
     })
 }
 

@@ -26,11 +26,14 @@ const SHUTDOWN: u32 = 0x7f;
 /// exception, vector 3.
 const REBOOT: u32 = 0x8000_0403;
 
-/// Counts from its creation on.
+/// How many exits are told.
+const TOLD: usize = 4;
+
+/// Looks from its creation on.
 pub(crate) struct Witness(());
 
 impl Witness {
-    /// Begins to count; KVM's modules must be loaded.
+    /// Begins to look; KVM's modules must be loaded.
     pub(crate) fn begin() -> Result<Self> {
         let symbols = fs::read_to_string("/proc/kallsyms").context("read L1's symbols")?;
         let start =
@@ -51,12 +54,11 @@ impl Witness {
         Ok(Self(()))
     }
 
-    /// How many such exits there were. What counts is whether there was one: the buffer keeps the
-    /// newest hundreds.
-    pub(crate) fn seen(&self) -> Result<u64> {
+    /// The first few such exits. The buffer keeps the newest hundreds, so there is one if there was.
+    pub(crate) fn seen(&self) -> Result<Vec<String>> {
         let trace = fs::read_to_string(Path::new(INSTANCE).join("trace"))
             .context("read the trace of L1")?;
-        Ok(entries(&trace))
+        Ok(entries(&trace).take(TOLD).map(str::to_owned).collect())
     }
 }
 
@@ -75,11 +77,9 @@ fn address(symbols: &str, name: &str) -> Option<u64> {
 }
 
 /// The lines of a trace that are not its heading.
-fn entries(trace: &str) -> u64 {
-    let lines = trace
-        .lines()
-        .filter(|line| !line.trim_start().starts_with('#'));
-    lines.filter(|line| !line.trim().is_empty()).count() as u64
+fn entries(trace: &str) -> impl Iterator<Item = &str> {
+    let lines = trace.lines().map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 #[cfg(test)]
