@@ -377,7 +377,7 @@ impl Client {
         for id in &self.handles {
             while self.conn.next_event(*id).is_some() {}
             match self.conn.terminal(*id) {
-                Some(Terminal::Exited(_)) => {}
+                Some(Terminal::Exited(_) | Terminal::TimedOut { .. }) => {}
                 Some(Terminal::Failed(failure)) => {
                     let theirs = matches!(failure.kind, FailureKind::Protocol | FailureKind::Lost);
                     assert!(disturbed || !theirs, "it pays for others: {failure:?}");

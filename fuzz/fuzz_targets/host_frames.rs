@@ -2,11 +2,13 @@
 //! host's end.
 #![no_main]
 
+use std::time::Duration;
+
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use forebay_exec_proto::frame::ToGuest;
 use forebay_exec_proto::host::{self, Config, Start, Stdin};
-use forebay_exec_proto::pair::argv;
+use forebay_exec_proto::pair::{argv, now, set_now};
 use forebay_exec_proto::{ExecId, FRAME_MAX, HEADER_LEN, Ready, Stream, guest};
 use forebay_fuzz::{KINDS_FROM_GUEST, check_host, deliver, frame, limits};
 
@@ -24,8 +26,10 @@ struct Application {
 }
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
+    set_now(Duration::ZERO);
     let config = Config {
         limits: limits(u)?,
+        clock: now,
         ..Config::default()
     };
     let relayed = u.arbitrary()?;
@@ -46,6 +50,11 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         check_host(&app.host, app.handles.len());
     }
     app.host.handle_closed("the end");
+    assert_eq!(
+        app.host.next_deadline(),
+        None,
+        "a deadline of what has ended"
+    );
     for id in app.handles {
         app.host.forget(id);
     }
@@ -79,8 +88,11 @@ impl Application {
     fn restore(&mut self) {
         if let Ok(saved) = self.host.save() {
             let read = host::SavedConn::decode(&saved.encode()).expect("as it was written");
-            self.host = host::Conn::restore(read, host::RestoreOptions::default())
-                .expect("as it was saved");
+            let options = host::RestoreOptions {
+                clock: now,
+                ..host::RestoreOptions::default()
+            };
+            self.host = host::Conn::restore(read, options).expect("as it was saved");
             assert_eq!(self.host.save(), Ok(saved), "nothing changed on the way");
         }
     }
@@ -90,7 +102,7 @@ impl Application {
     }
 
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let step = u.int_in_range(0..=17u8)?;
+        let step = u.int_in_range(0..=18u8)?;
         if self.handles.is_empty() && (6..=14).contains(&step) {
             return Ok(());
         }
@@ -144,6 +156,11 @@ impl Application {
                 let _ = self.host.ask_inspection(u.int_in_range(0..=20)?);
                 let _ = self.host.take_inspection();
             }
+            17 => {
+                set_now(now() + Duration::from_millis(u.int_in_range(0..=8000)?));
+                self.host.expire(now());
+                assert!(self.host.next_deadline().is_none_or(|next| next > now()));
+            }
             _ => self.open(),
         }
         Ok(())
@@ -161,7 +178,11 @@ impl Application {
             _ => Stdin::Bytes(Bytes::from_static(&[9; 500])),
         };
         let word = "w".repeat(u.int_in_range(0..=20_000)?);
-        let start = Start::new(argv(&["cmd", &word]), stdin).expect("small enough");
+        let mut start = Start::new(argv(&["cmd", &word]), stdin).expect("small enough");
+        if u.arbitrary()? {
+            let limit = Duration::from_millis(u.int_in_range(1..=10_000)?);
+            start = start.with_timeout(limit).expect("neither nothing nor ages");
+        }
         let admitted = self.host.active() < self.host.limits().max_executions;
         match self.host.start(start) {
             Ok(id) => {

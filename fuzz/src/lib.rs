@@ -66,7 +66,7 @@ pub fn perhaps_spoilt(u: &mut Unstructured<'_>, conn: &mut host::Conn) -> Result
 /// # Errors
 /// The input ends within it.
 pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
-    let op = u.int_in_range(0..=21u8)?;
+    let op = u.int_in_range(0..=23u8)?;
     let exec = u.int_in_range(0..=5usize)?;
     let stream = u.arbitrary()?;
     let n = u.int_in_range(1..=2000usize)?;
@@ -97,6 +97,8 @@ pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
         18 => Op::FailNextStart,
         19 => Op::BreakStdin { exec },
         20 => Op::Ping,
+        21 => Op::StartWithin { ms: n * exec },
+        22 => Op::Pass { ms: n * 4 },
         _ => Op::Restore,
     })
 }

@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use forebay_exec_proto::guest::Conn;
-use forebay_exec_proto::{ExecId, Stream};
+use forebay_exec_proto::{ExecId, Resources, Stream};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
@@ -41,6 +41,7 @@ use crate::output::Lingering;
 use crate::power::{DEFAULT_GRACE, End, Shutdown, Step};
 use crate::signals::{self, SignalFd};
 use crate::spawn::Spawner;
+use crate::usage::Processes;
 
 use token::Token;
 
@@ -76,6 +77,9 @@ pub(crate) struct Agent {
     signals: Option<SignalFd>,
     spawner: Spawner,
     defaults: Defaults,
+    /// What each execution may take where its request does not say.
+    resources: Resources,
+    processes: Processes,
     conn: Conn,
     /// `None` between a lost connection and the next.
     link: Option<Link>,
@@ -117,6 +121,8 @@ impl Agent {
             epoll,
             signals,
             defaults: Defaults::default(),
+            resources: Resources::default(),
+            processes: Processes::open(),
             conn: Conn::new(),
             link: None,
             executions: BTreeMap::new(),
@@ -339,8 +345,8 @@ impl Agent {
 
     /// Ends epoll's interest in a descriptor before it is closed: a child between clone and exec
     /// holds a copy, and while it does, epoll would go on reporting.
-    fn unwatch(&self, fd: &OwnedFd) {
-        let _ = epoll::delete(&self.epoll, fd.as_fd());
+    fn unwatch(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, fd);
     }
 }
 

@@ -2,6 +2,10 @@
 
 #[path = "agent_test/host.rs"]
 mod host;
+#[path = "agent_test/resources.rs"]
+mod resources;
+#[path = "agent_test/terminal.rs"]
+mod terminal;
 
 use std::fs;
 use std::os::fd::AsFd as _;

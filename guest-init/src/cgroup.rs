@@ -3,39 +3,55 @@
 //! The parent's limits leave memory and process numbers for the agent, which stays in the root
 //! group. There it has half of each contended CPU, however many processes the executions have.
 //!
+//! ```text
+//!  /sys/fs/cgroup                       PID 1
+//!    forebay                            all executions: memory.max, pids.max
+//!      7                                execution 7, which has limits: set here, and its figures
+//!      account-1                        memory figures of one execution after the other
+//!        8                              execution 8, which has none
+//! ```
+//!
 //! A leaf holds everything that an execution started, whatever sessions and groups those processes
 //! made, so that killing it misses none. A leaf whose leader has gone may still hold descendants,
 //! which live on with whatever groups they made in it; the leaf is removed when the kernel reports
 //! it empty. So there are never more leaves than processes, and the parent bounds those.
 //!
-//! Leaves have no controllers of their own: making one is a part of each start, and nothing reads
-//! per-execution figures.
+//! Only an execution with limits has a leaf with controllers: they would make each command's round
+//! trip a sixth longer. How the others' memory is accounted for: [`account`].
+//!
+//! The kernel chooses a victim among all executions when they are out of memory together, and
+//! within one that has reached its own limit. It is a process, not the execution
+//! (`memory.oom.group` stays off): a shell outlives its killed child and can say so. The agent is
+//! never chosen; the kernel spares PID 1.
 
+mod account;
+mod leaf;
 mod removal;
+mod reserve;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use forebay_exec_proto::ExecId;
-use rustix::fs::{AtFlags, Mode, OFlags, inotify, mkdirat, openat, unlinkat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{Mode, OFlags, ResolveFlags, inotify, openat2};
+use rustix::io::Errno;
+use rustix::path::Arg;
+use rustix::process::fchdir;
 
 use crate::console::{say, trace};
+use crate::figures::Figures;
 
+use account::Account;
+use leaf::Remains;
+pub(crate) use leaf::{Leaf, is_limited, limits, unlimited};
 use removal::{Progress, Removal};
 
 /// Where the hierarchy is mounted.
 const ROOT: &str = "/sys/fs/cgroup";
-
-const MIB: u64 = 1 << 20;
-
-/// Smallest memory left to the agent and the kernel: eight times what the agent has with all
-/// executions running.
-const RESERVE_MIN: u64 = 8 * MIB;
 
 /// System calls per turn for groups that commands made in their leaves.
 const STEPS_PER_TURN: usize = 128;
@@ -43,27 +59,31 @@ const STEPS_PER_TURN: usize = 128;
 /// Bytes of changes taken per turn, 16 for each.
 const CHANGES: usize = 1024;
 
+/// Accounts kept for executions to come; a burst of more makes its own.
+const SPARE_ACCOUNTS: usize = 16;
+
 /// The parent of all leaves, and the leaves that outlive their execution.
 pub(crate) struct Parent {
     path: PathBuf,
     dir: OwnedFd,
     /// Reports changes of `cgroup.events` of the leaves below.
     watch: OwnedFd,
+    /// This process's `/proc/self/fd`, opened before the first command. Inotify takes nothing but
+    /// paths.
+    open_files: OwnedFd,
     /// Leaves that were given back and not looked at yet.
-    released: Vec<String>,
+    released: Vec<Remains>,
     /// Leaves that still hold processes, by watch.
-    leftover: BTreeMap<i32, String>,
+    leftover: BTreeMap<i32, Remains>,
     /// Leaves without processes that hold groups.
     removals: VecDeque<Removal>,
     /// Leaves that can be neither removed nor watched; one is tried again with each that is
     /// released.
-    stuck: VecDeque<String>,
-}
-
-/// One execution's group.
-pub(crate) struct Leaf {
-    name: String,
-    dir: OwnedFd,
+    stuck: VecDeque<Remains>,
+    /// Ready for executions.
+    accounts: Vec<Account>,
+    /// Number of the next account; `None` where no memory is accounted for.
+    next_account: Option<u64>,
 }
 
 impl Parent {
@@ -73,7 +93,7 @@ impl Parent {
         let root = Path::new(ROOT);
         let parent = enable(root).and_then(|()| Self::create_in(root));
         match parent {
-            Ok(parent) => {
+            Ok(mut parent) => {
                 parent.limit();
                 Some(parent)
             }
@@ -99,26 +119,38 @@ impl Parent {
             Mode::empty(),
         )?;
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        let open_files = rustix::fs::open(
+            "/proc/self/fd",
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         Ok(Self {
             path,
             dir,
             watch,
+            open_files,
             released: Vec::new(),
             leftover: BTreeMap::new(),
             removals: VecDeque::new(),
             stuck: VecDeque::new(),
+            accounts: Vec::new(),
+            next_account: None,
         })
     }
 
-    /// Limits what all executions together may take.
-    fn limit(&self) {
-        if let Err(error) = fs::write(self.path.join("cgroup.subtree_control"), "+cpu") {
-            trace!("executions do not share the CPU fairly: {error}");
+    /// Limits what all executions together may take, and lets each be limited and accounted for.
+    fn limit(&mut self) {
+        if let Err(error) = enable(&self.path) {
+            say(format_args!("executions cannot be limited: {error}"));
         }
-        if let Some((total, available)) = memory() {
-            self.set("memory.max", memory_limit(total, available));
+        let controllers = fs::read_to_string(self.path.join("cgroup.subtree_control"));
+        if controllers.is_ok_and(|names| names.split_whitespace().any(|name| name == "memory")) {
+            self.next_account = Some(1);
         }
-        if let Some(limit) = process_limit() {
+        if let Some(limit) = reserve::memory() {
+            self.set("memory.max", limit);
+        }
+        if let Some(limit) = reserve::processes() {
             self.set("pids.max", limit);
         }
     }
@@ -131,28 +163,70 @@ impl Parent {
         }
     }
 
-    /// Makes the group of execution `id`.
-    pub(crate) fn leaf(&self, id: ExecId) -> Result<Leaf, Errno> {
-        let name = id.to_string();
-        mkdirat(&self.dir, &name, Mode::from_raw_mode(0o755))?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match openat(&self.dir, &name, flags, Mode::empty()) {
-            Ok(dir) => Ok(Leaf { name, dir }),
-            Err(error) => {
-                let _ = unlinkat(&self.dir, &name, AtFlags::REMOVEDIR);
-                Err(error)
+    /// Makes the group of execution `id`, with controllers of its own if it is to be limited.
+    pub(crate) fn leaf(&mut self, id: ExecId, limited: bool) -> Result<Leaf, Errno> {
+        let account = if limited { None } else { self.account() };
+        match Leaf::make(self.dir.as_fd(), id, account) {
+            Ok(leaf) => Ok(leaf),
+            // A command mounted something over this account.
+            Err((Errno::XDEV, Some(account))) => {
+                self.discard(account);
+                Leaf::make(self.dir.as_fd(), id, None).map_err(|(errno, _)| errno)
+            }
+            Err((errno, account)) => {
+                self.give_back(account);
+                Err(errno)
             }
         }
     }
 
+    /// An account for one execution. Without one, the execution's own group accounts for it.
+    fn account(&mut self) -> Option<Account> {
+        if let Some(account) = self.accounts.pop() {
+            return Some(account);
+        }
+        let number = self.next_account?;
+        let made = Account::make(self.dir.as_fd(), format!("account-{number}"));
+        match made {
+            Ok(account) => {
+                self.next_account = number.checked_add(1);
+                Some(account)
+            }
+            Err(errno) => {
+                trace!("no account for an execution's memory: {errno}");
+                None
+            }
+        }
+    }
+
+    /// Takes an account back, whose leaf is gone.
+    fn give_back(&mut self, account: Option<Account>) {
+        let Some(mut account) = account else {
+            return;
+        };
+        if self.accounts.len() < SPARE_ACCOUNTS && account.renew(self.dir.as_fd()) {
+            self.accounts.push(account);
+        } else {
+            self.discard(account);
+        }
+    }
+
+    /// Has an account removed.
+    fn discard(&mut self, account: Account) {
+        self.released.push(Remains {
+            path: account.name,
+            account: None,
+        });
+    }
+
     /// Kills every process in every leaf, those of ended executions included.
     pub(crate) fn kill(&self) -> Result<(), Errno> {
-        kill(self.dir.as_fd())
+        leaf::kill(self.dir.as_fd())
     }
 
     /// Gives a leaf back: [`tidy`](Self::tidy) removes it if it is empty, else when it becomes so.
     pub(crate) fn release(&mut self, leaf: Leaf) {
-        self.released.push(leaf.name);
+        self.released.push(leaf.remains);
         self.released.extend(self.stuck.pop_front());
     }
 
@@ -186,16 +260,13 @@ impl Parent {
 
     /// Removes empty leaves, up to a turn's share beyond one look at each that is new.
     pub(crate) fn tidy(&mut self) {
-        let mut released = std::mem::take(&mut self.released);
-        for leaf in released.drain(..) {
+        while let Some(leaf) = self.released.pop() {
             self.remove_or_keep(leaf);
         }
-        // Nothing was added meanwhile; the list's allocation is kept.
-        self.released = released;
         let mut steps = STEPS_PER_TURN;
         while let Some(mut removal) = self.removals.pop_front() {
             match removal.advance(self.dir.as_fd(), &mut steps) {
-                Progress::Gone => {}
+                Progress::Gone => self.give_back(removal.into_leaf().account),
                 Progress::Unfinished => {
                     self.removals.push_front(removal);
                     return;
@@ -203,17 +274,17 @@ impl Parent {
                 Progress::Stuck => {
                     let leaf = removal.into_leaf();
                     if let Err(leaf) = self.watch_if_occupied(leaf) {
-                        trace!("group {leaf} cannot be removed");
-                        self.stuck.push_back(leaf);
+                        trace!("group {} cannot be removed", leaf.path);
+                        self.stuck.push_back(leaf.at_rest());
                     }
                 }
             }
         }
     }
 
-    fn remove_or_keep(&mut self, leaf: String) {
-        match unlinkat(&self.dir, &leaf, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => {}
+    fn remove_or_keep(&mut self, leaf: Remains) {
+        match leaf.remove(self.dir.as_fd()) {
+            Ok(()) | Err(Errno::NOENT) => self.give_back(leaf.account),
             // A process or a group is in it, and the error is the same for both.
             Err(_) => {
                 if let Err(leaf) = self.watch_if_occupied(leaf) {
@@ -225,36 +296,42 @@ impl Parent {
 
     /// Keeps a leaf that holds processes until the kernel reports that it does not. Gives back one
     /// that holds none.
-    fn watch_if_occupied(&mut self, leaf: String) -> Result<(), String> {
-        if !self.is_occupied(&leaf) {
-            return Err(leaf);
-        }
-        let events = self.path.join(&leaf).join("cgroup.events");
-        match inotify::add_watch(&self.watch, &events, inotify::WatchFlags::MODIFY) {
-            // It may have become empty before the watch was set.
-            Ok(_) if !self.is_occupied(&leaf) => Err(leaf),
+    fn watch_if_occupied(&mut self, leaf: Remains) -> Result<(), Remains> {
+        let path = format!("{}/cgroup.events", leaf.path);
+        let watched = match below(self.dir.as_fd(), &path, OFlags::RDONLY) {
+            Err(Errno::NOENT) => return Err(leaf),
+            Err(errno) => Err(errno),
+            Ok(events) if !is_occupied(&events) => return Err(leaf),
+            Ok(events) => match self.watch(&events) {
+                // It may have become empty before the watch was set.
+                Ok(_) if !is_occupied(&events) => return Err(leaf),
+                watched => watched,
+            },
+        };
+        let leaf = leaf.at_rest();
+        match watched {
             Ok(watch) => {
-                trace!("group {leaf} outlives its execution");
+                trace!("group {} outlives its execution", leaf.path);
                 // The kernel drops the watch with the file.
                 self.leftover.insert(watch, leaf);
-                Ok(())
             }
-            Err(_) => {
+            Err(errno) => {
+                trace!("group {} cannot be watched: {errno}", leaf.path);
                 self.stuck.push_back(leaf);
-                Ok(())
             }
         }
+        Ok(())
     }
 
-    /// Whether a process is in a leaf or below it. One of which that cannot be learned counts as
-    /// occupied.
-    fn is_occupied(&self, leaf: &str) -> bool {
-        match fs::read(self.path.join(leaf).join("cgroup.events")) {
-            Ok(events) => events
-                .split(|byte| *byte == b'\n')
-                .all(|line| line != b"populated 0"),
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
-        }
+    /// Has changes of an open file reported. By its number, from inside the directory of those: a
+    /// path that is walked from the root goes through whatever commands mounted on the way.
+    fn watch(&self, file: &OwnedFd) -> Result<i32, Errno> {
+        let here = rustix::fs::open(".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        fchdir(&self.open_files)?;
+        let number = file.as_raw_fd().to_string();
+        let watch = inotify::add_watch(&self.watch, number, inotify::WatchFlags::MODIFY);
+        fchdir(here)?;
+        watch
     }
 
     #[cfg(test)]
@@ -263,30 +340,23 @@ impl Parent {
     }
 }
 
-impl Leaf {
-    /// Kills every process in the leaf and below.
-    pub(crate) fn kill(&self) -> Result<(), Errno> {
-        kill(self.dir.as_fd())
-    }
+/// Whether a process is in the group of these `cgroup.events` or below it. One of which that cannot
+/// be learned counts as occupied.
+fn is_occupied(events: &OwnedFd) -> bool {
+    Figures::read(events).and_then(|events| events.get("populated ")) != Some(0)
 }
 
-fn kill(group: BorrowedFd<'_>) -> Result<(), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = openat(group, "cgroup.kill", flags, Mode::empty())?;
-    retry_on_intr(|| rustix::io::write(&file, b"1")).map(drop)
+/// Opens a file or group below `group`, of the same hierarchy: what a command mounted over a part of
+/// the way is not entered, for it could make PID 1 wait.
+fn below(group: BorrowedFd<'_>, path: impl Arg, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    openat2(group, path, flags | OFlags::CLOEXEC, Mode::empty(), within)
 }
 
-/// For starting a process in the leaf.
-impl AsFd for Leaf {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
-    }
-}
-
-/// Lets groups below the root be limited. A kernel that lacks one of the controllers still gives
-/// the others.
-fn enable(root: &Path) -> io::Result<()> {
-    let control = root.join("cgroup.subtree_control");
+/// Lets the groups in `group` be limited and accounted for. A kernel that lacks one of the
+/// controllers still gives the others.
+fn enable(group: &Path) -> io::Result<()> {
+    let control = group.join("cgroup.subtree_control");
     if fs::write(&control, "+cpu +memory +pids").is_ok() {
         return Ok(());
     }
@@ -298,44 +368,6 @@ fn enable(root: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The guest's memory, and what of it can be had without swapping, in bytes.
-fn memory() -> Option<(u64, u64)> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    Some((
-        meminfo(&text, "MemTotal:")?,
-        meminfo(&text, "MemAvailable:")?,
-    ))
-}
-
-/// One figure of `/proc/meminfo`, in bytes.
-fn meminfo(text: &str, field: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-/// What the executions may take of the memory that is `available` before the first one: all but
-/// the larger of 8 MiB and a twentieth of the total, and never less than half. What the kernel and
-/// the initramfs hold already is nobody's to limit.
-fn memory_limit(total: u64, available: u64) -> u64 {
-    let reserve = (total / 20).max(RESERVE_MIN);
-    available.saturating_sub(reserve).max(available / 2)
-}
-
-/// What the executions may take of the kernel's process numbers.
-fn process_limit() -> Option<u64> {
-    let read = |path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let threads = read("/proc/sys/kernel/threads-max")?;
-    let numbers = read("/proc/sys/kernel/pid_max")?;
-    Some(leave_room(threads.min(numbers)))
-}
-
-/// All but the larger of 32 and an eighth, and never less than half.
-fn leave_room(processes: u64) -> u64 {
-    let reserve = (processes / 8).max(32);
-    processes.saturating_sub(reserve).max(processes / 2)
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! A request made ready for execve: everything the child needs, laid out before it exists.
 //!
-//! The environment is declared, never inherited from the agent: `PATH` and `HOME` of
-//! [`DEFAULT_ENV`], then the VM's, then the request's; a later key wins. `TERM` is not set: there
-//! is no terminal.
+//! The environment is declared, never inherited from the agent: [`DEFAULT_PATH`] and, for a request
+//! that names no user, `HOME=/root`; then the VM's, then the request's; a later key wins. What of
+//! [`USER_ENV`] is then missing for a request that does name one comes from the user's entry, which
+//! the child looks up ([`crate::user`]). Only a command
+//! on a terminal has a `TERM` that nobody set, [`DEFAULT_TERM`].
 //!
 //! The program is looked up as execvp does it, with these rules where that leaves a choice:
 //! * only the request's own `PATH` counts (after the merge above);
@@ -17,13 +19,19 @@ use std::ptr;
 use forebay_exec_proto::{EnvVar, Failure, FailureKind, Request};
 
 use crate::failure::refused;
+use crate::rlimit::Rlimits;
+use crate::user::{ENTRY_MAX, Identity, Who};
 
 /// Where programs are looked for when nobody sets `PATH`.
 pub(crate) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The environment below the VM's and the request's.
-const DEFAULT_ENV: [(&[u8], &[u8]); 2] = [(b"PATH", DEFAULT_PATH.as_bytes()), (b"HOME", b"/root")];
+/// What programs ask who runs them, set for the user that a request names.
+const USER_ENV: [&[u8]; 4] = [b"HOME", b"USER", b"LOGNAME", b"SHELL"];
+
+/// What commands on a terminal are told it is, unless the VM or the request says otherwise. Images
+/// that know terminals at all know this one, and so do the terminals that people sit at.
+pub(crate) const DEFAULT_TERM: &[u8] = b"xterm-256color";
 
 /// Longest path that the kernel takes, with its NUL.
 pub(crate) const PATH_MAX: usize = libc::PATH_MAX as usize;
@@ -47,6 +55,11 @@ pub(crate) struct Command {
     cwd: CString,
     /// Directories to look in; `None` if the program was given with a slash.
     path: Option<Vec<u8>>,
+    /// Who runs it; the agent's own user, root, if the request names none.
+    user: Option<Who>,
+    /// Which of [`USER_ENV`] nobody sets.
+    unset: [bool; USER_ENV.len()],
+    rlimits: Rlimits,
 }
 
 impl Command {
@@ -59,7 +72,14 @@ impl Command {
         if request.argv.iter().any(|word| word.contains(&0)) {
             return Err(bad("an argument contains a NUL"));
         }
-        let env = merge(&defaults.env, &request.env)?;
+        let user = match &request.user {
+            Some(user) => Some(Who::parse(user)?),
+            None => None,
+        };
+        let mut env = merge(&defaults.env, request)?;
+        if request.terminal.is_some() {
+            env.entry(b"TERM").or_insert(DEFAULT_TERM);
+        }
         let path = if program.contains(&b'/') {
             None
         } else {
@@ -78,6 +98,9 @@ impl Command {
             env: Strings::new(env.iter().map(|(key, value)| [*key, b"=", *value])),
             cwd,
             path,
+            user,
+            unset: USER_ENV.map(|key| !env.contains_key(key)),
+            rlimits: Rlimits::new(&request.rlimits)?,
         })
     }
 
@@ -86,9 +109,40 @@ impl Command {
         self.argv.pointers.as_ptr()
     }
 
-    /// Environment for execve.
+    /// Who runs it; `None` is root, as the agent is.
+    pub(crate) fn user(&self) -> Option<&Who> {
+        self.user.as_ref()
+    }
+
+    /// The limits of its processes.
+    pub(crate) fn rlimits(&self) -> &Rlimits {
+        &self.rlimits
+    }
+
+    /// Environment for execve, of a command without a user.
     pub(crate) fn env(&self) -> *const *const c_char {
         self.env.pointers.as_ptr()
+    }
+
+    /// Environment of a command with a user, to be completed. `None` without the memory.
+    pub(crate) fn prepare_env(&self) -> Option<UserEnv> {
+        let (mut pointers, mut bytes) = (Vec::new(), Vec::new());
+        let declared = self
+            .env
+            .pointers
+            .split_last()
+            .map_or(&[][..], |(_, all)| all);
+        let most = declared.len().saturating_add(USER_ENV.len() + 1);
+        pointers.try_reserve_exact(most).ok()?;
+        bytes
+            .try_reserve_exact(USER_ENV.len() * VARIABLE_MAX)
+            .ok()?;
+        pointers.extend_from_slice(declared);
+        Some(UserEnv {
+            unset: self.unset,
+            pointers,
+            bytes,
+        })
     }
 
     /// Working directory.
@@ -122,9 +176,21 @@ impl Command {
         }
     }
 
+    /// Whether the program is looked for in several places.
+    pub(crate) fn is_searched(&self) -> bool {
+        self.path.is_some()
+    }
+
     /// The program's name for a message.
     pub(crate) fn shown_program(&self) -> String {
         shown(self.argv.first())
+    }
+
+    /// The user for a message.
+    pub(crate) fn shown_user(&self) -> String {
+        self.user
+            .as_ref()
+            .map_or_else(|| "root".to_owned(), Who::to_string)
     }
 
     /// The working directory for a message.
@@ -135,6 +201,44 @@ impl Command {
     /// The directories for a message.
     pub(crate) fn shown_path(&self) -> Option<String> {
         self.path.as_deref().map(shown)
+    }
+}
+
+/// Most that one of [`USER_ENV`] takes, with its name, `=` and NUL.
+const VARIABLE_MAX: usize = ENTRY_MAX + 16;
+
+/// The environment of a command whose user is known to the child only.
+pub(crate) struct UserEnv {
+    unset: [bool; USER_ENV.len()],
+    /// To the declared variables, which the [`Command`] owns.
+    pointers: Vec<*const c_char>,
+    /// The variables that come from the user.
+    bytes: Vec<u8>,
+}
+
+impl UserEnv {
+    /// Adds what nobody else sets, and returns what execve takes, which lives as long as this and
+    /// the command do. Call it once. Allocates nothing: it runs in the child.
+    pub(crate) fn complete(&mut self, user: &Identity<'_>) -> *const *const c_char {
+        let values = [Some(user.home), user.name, user.name, user.shell];
+        let mut starts = [None; USER_ENV.len()];
+        for (((key, value), unset), start) in
+            USER_ENV.iter().zip(values).zip(self.unset).zip(&mut starts)
+        {
+            // An entry is no longer than the room for it.
+            if let Some(value) = value.filter(|value| unset && value.len() <= ENTRY_MAX) {
+                *start = Some(self.bytes.len());
+                for part in [key, &b"="[..], value, b"\0"] {
+                    self.bytes.extend_from_slice(part);
+                }
+            }
+        }
+        let base = self.bytes.as_ptr();
+        for start in starts.into_iter().flatten() {
+            self.pointers.push(base.wrapping_add(start).cast());
+        }
+        self.pointers.push(ptr::null());
+        self.pointers.as_ptr()
     }
 }
 
@@ -213,10 +317,14 @@ impl Strings {
 /// The environment of a command, sorted by key.
 fn merge<'a>(
     vm: &'a [EnvVar],
-    request: &'a [EnvVar],
+    request: &'a Request,
 ) -> Result<BTreeMap<&'a [u8], &'a [u8]>, Failure> {
-    let mut merged: BTreeMap<&[u8], &[u8]> = DEFAULT_ENV.into_iter().collect();
-    for EnvVar { key, value } in vm.iter().chain(request) {
+    let mut merged: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+    merged.insert(b"PATH", DEFAULT_PATH.as_bytes());
+    if request.user.is_none() {
+        merged.insert(b"HOME", b"/root");
+    }
+    for EnvVar { key, value } in vm.iter().chain(&request.env) {
         if key.is_empty() || key.contains(&b'=') || key.contains(&0) {
             return Err(bad(&format!(
                 "the variable name {:?} is empty or contains = or NUL",
@@ -236,7 +344,7 @@ fn bad(message: &str) -> Failure {
 }
 
 /// Bytes as text of bounded length.
-fn shown(bytes: &[u8]) -> String {
+pub(crate) fn shown(bytes: &[u8]) -> String {
     match bytes.get(..SHOWN) {
         Some(cut) => format!("{}…", String::from_utf8_lossy(cut)),
         None => String::from_utf8_lossy(bytes).into_owned(),

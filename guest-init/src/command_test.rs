@@ -1,8 +1,10 @@
 use std::ffi::{CStr, c_char};
 
-use forebay_exec_proto::{EnvVar, FailureKind, Request};
+use forebay_exec_proto::{EnvVar, FailureKind, Request, Rlimit};
+use rustix::fs::{Gid, Uid};
 
 use super::{Candidate, Command, DEFAULT_PATH, Defaults, Next, PATH_MAX};
+use crate::user::{ENTRY_MAX, Identity};
 
 fn var(key: &str, value: &str) -> EnvVar {
     EnvVar {
@@ -169,4 +171,84 @@ fn long_names_are_cut_in_messages_only() {
     let command = command(&[name.as_bytes()], vec![]);
     assert!(command.shown_program().len() < 300);
     assert_eq!(strings(command.argv())[0].len(), 10_000);
+}
+
+/// The environment of a command whose user was found to be this one.
+fn env_of(command: &Command, user: &Identity<'_>) -> Vec<String> {
+    let mut env = command.prepare_env().unwrap();
+    let lines = strings(env.complete(user));
+    let text = |line| String::from_utf8(line).unwrap();
+    lines.into_iter().map(text).collect()
+}
+
+#[test]
+fn what_the_user_brings_gives_way_to_the_vms_and_the_requests() {
+    let defaults = Defaults {
+        env: vec![var("USER", "vm")],
+        cwd: None,
+    };
+    let mut request = request(&[b"p"], vec![var("SHELL", "")]);
+    request.user = Some(b"app".to_vec().into());
+    let command = Command::new(&request, &defaults).unwrap();
+    let path = format!("PATH={DEFAULT_PATH}");
+    let user = Identity {
+        uid: Uid::from_raw(1000),
+        gid: Gid::from_raw(1000),
+        groups: &[],
+        home: b"/home/app",
+        name: Some(b"app"),
+        shell: Some(b"/bin/ash"),
+    };
+    let declared = [path.as_str(), "SHELL=", "USER=vm"];
+    assert_eq!(
+        env_of(&command, &user),
+        [&declared[..], &["HOME=/home/app", "LOGNAME=app"]].concat()
+    );
+    let nobody = Identity {
+        home: b"/",
+        name: None,
+        shell: None,
+        ..user
+    };
+    assert_eq!(
+        env_of(&command, &nobody),
+        [&declared[..], &["HOME=/"]].concat()
+    );
+}
+
+#[test]
+fn the_longest_entry_of_a_user_fits_into_the_environment() {
+    let mut request = request(&[b"p"], vec![]);
+    request.user = Some(b"app".to_vec().into());
+    let command = Command::new(&request, &Defaults::default()).unwrap();
+    let long = vec![b'x'; ENTRY_MAX];
+    let user = Identity {
+        uid: Uid::from_raw(1),
+        gid: Gid::from_raw(1),
+        groups: &[],
+        home: &long,
+        name: Some(&long),
+        shell: Some(&long),
+    };
+    let mut env = command.prepare_env().unwrap();
+    let room = (env.pointers.capacity(), env.bytes.capacity());
+    let lines = strings(env.complete(&user));
+    assert_eq!(lines.len(), 5);
+    assert_eq!((env.pointers.capacity(), env.bytes.capacity()), room);
+}
+
+// B17, B18
+#[test]
+fn a_user_or_limit_that_makes_no_sense_is_refused_before_there_is_a_child() {
+    let refusal = |request: &Request| Command::new(request, &Defaults::default()).err().unwrap();
+    let mut request = request(&[b"p"], vec![]);
+    request.user = Some(b"".to_vec().into());
+    assert_eq!(refusal(&request).kind, FailureKind::UserSetup);
+    request.user = None;
+    request.rlimits = vec![Rlimit {
+        resource: 7,
+        soft: 2,
+        hard: 1,
+    }];
+    assert_eq!(refusal(&request).kind, FailureKind::ResourceLimit);
 }

@@ -15,7 +15,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use forebay_exec_proto::Stream;
+use forebay_exec_proto::{Stream, TerminalSize};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -70,9 +70,9 @@ impl Execution {
                 early: 0,
             },
             begun,
-            stdin: child.stdin.map(Stdin::new),
-            stdout: Output::new(child.stdout),
-            stderr: Output::new(child.stderr),
+            stdin: child.streams.stdin,
+            stdout: child.streams.stdout,
+            stderr: child.streams.stderr,
             leaf,
         }
     }
@@ -93,11 +93,28 @@ impl Execution {
         }
     }
 
+    /// Gives its terminal another size, if it has one.
+    pub(crate) fn resize(&self, size: TerminalSize) {
+        if let Err(errno) = self.stdout.resize(size) {
+            trace!("the terminal of pid {} keeps its size: {errno}", self.pid);
+        }
+    }
+
     /// Closes the agent's ends of its pipes: nobody will ask for their bytes any more.
     pub(crate) fn abandon_pipes(&mut self) {
         self.stdin = None;
         self.stdout.abandon();
         self.stderr.abandon();
+    }
+
+    /// Whether its leader was collected, so that its number may be another's.
+    pub(crate) fn is_collected(&self) -> bool {
+        matches!(self.phase, Phase::Exited)
+    }
+
+    /// Its group.
+    pub(crate) fn leaf(&self) -> Option<&Leaf> {
+        self.leaf.as_ref()
     }
 
     /// Gives its leaf up.

@@ -1,7 +1,9 @@
-use forebay_exec_proto::FailureKind;
+use forebay_exec_proto::{Failure, FailureKind, Request, Rlimit};
 use rustix::io::Errno;
 
-use super::{Found, Stage, describe, exec, name, step};
+use super::{Found, Report, Stage, describe, exec, name, step};
+use crate::command::{Command, Defaults};
+use crate::user::Fault;
 
 #[test]
 fn a_missing_program_and_a_missing_interpreter_read_differently() {
@@ -87,5 +89,119 @@ fn every_stage_survives_the_status_pipe() {
     assert_eq!(Stage::from_wire(200), None);
     for found in [Found::Nothing, Found::Directory, Found::File] {
         assert_eq!(Found::from_wire(found as u8), found);
+    }
+}
+
+/// What the host is told of a report about a command that asks for a user, a limit and a directory.
+fn told(stage: Stage, errno: Errno, detail: u8) -> Failure {
+    let request = Request {
+        argv: vec![b"p".to_vec().into()],
+        cwd: Some(b"/srv".to_vec().into()),
+        user: Some(b"ghost:1000".to_vec().into()),
+        rlimits: vec![Rlimit {
+            resource: 7,
+            soft: 10,
+            hard: 2_000_000_000,
+        }],
+        ..Request::default()
+    };
+    let command = Command::new(&request, &Defaults::default()).unwrap();
+    let report = Report {
+        stage,
+        errno,
+        detail,
+    };
+    assert_eq!(Report::from_wire(report.to_wire()), report);
+    report.failure(&command)
+}
+
+#[test]
+fn a_user_that_cannot_be_had_is_named_with_the_reason() {
+    let unknown = told(Stage::User, Errno::NOENT, Fault::UnknownUser as u8);
+    assert_eq!(unknown.kind, FailureKind::UserSetup);
+    assert_eq!((unknown.stage.as_str(), unknown.errno), ("user", None));
+    assert_eq!(
+        unknown.message,
+        "nothing can run as ghost:1000: no such user in the guest's /etc/passwd"
+    );
+    let group = told(Stage::User, Errno::NOENT, Fault::UnknownGroup as u8);
+    assert!(group.message.contains("no such group"), "{}", group.message);
+    let large = told(Stage::User, Errno::FBIG, Fault::Group as u8);
+    assert_eq!(large.errno, Some(libc::EFBIG));
+    assert!(
+        large.message.contains("/etc/group of the guest is larger"),
+        "{}",
+        large.message
+    );
+    let refused = told(Stage::Uid, Errno::PERM, 0);
+    assert_eq!(refused.kind, FailureKind::UserSetup);
+    assert_eq!(refused.stage, "setresuid");
+}
+
+// B18
+#[test]
+fn a_limit_that_cannot_be_set_is_named_with_its_values() {
+    let failure = told(Stage::Limit, Errno::PERM, 7);
+    assert_eq!(failure.kind, FailureKind::ResourceLimit);
+    assert_eq!(failure.stage, "setrlimit(NOFILE)");
+    assert_eq!(failure.errno, Some(libc::EPERM));
+    assert_eq!(
+        failure.message,
+        "the limit nofile of p cannot be set to 10 (soft) and 2000000000 (hard): \
+         Operation not permitted (EPERM); the guest allows none above its fs.nr_open"
+    );
+    assert!(
+        !told(Stage::Limit, Errno::PERM, 8)
+            .message
+            .contains("nr_open")
+    );
+}
+
+#[test]
+fn a_report_names_what_its_step_was_about() {
+    assert!(told(Stage::Cwd, Errno::ACCESS, 0).message.contains("/srv"));
+    assert!(
+        told(Stage::Session, Errno::PERM, 0)
+            .message
+            .contains("start p")
+    );
+    let busy = told(Stage::Exec, Errno::TXTBSY, Found::File as u8);
+    assert_eq!(
+        (busy.kind, busy.errno),
+        (FailureKind::Other, Some(libc::ETXTBSY))
+    );
+    assert!(
+        busy.message.contains("open for writing"),
+        "{}",
+        busy.message
+    );
+}
+
+#[test]
+fn bytes_that_are_no_report_make_one_all_the_same() {
+    for bytes in [[0; 8], [255; 8], [8, 0, 0, 0, 0, 16, 0, 0]] {
+        assert_eq!(Report::from_wire(bytes).errno, Errno::INVAL);
+    }
+}
+
+#[test]
+fn whatever_keeps_a_terminal_from_being_made_is_its_own_kind() {
+    let stages = [
+        Stage::Master,
+        Stage::Slave,
+        Stage::WindowSize,
+        Stage::ControllingTerminal,
+    ];
+    for stage in stages {
+        for errno in [Errno::NOSPC, Errno::NOMEM, Errno::MFILE, Errno::PERM] {
+            let failure = step(stage, errno, "p");
+            assert_eq!(failure.kind, FailureKind::PtySetup, "{}", failure.message);
+            assert_eq!(failure.errno, Some(errno.raw_os_error()));
+            assert!(
+                failure.message.contains(stage.name()),
+                "{}",
+                failure.message
+            );
+        }
     }
 }

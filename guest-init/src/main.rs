@@ -20,8 +20,11 @@
 //! | [`agent`] | the loop, and what follows from each event |
 //! | [`execution`] | one command: its pipes, its end, its leaf |
 //! | [`command`], [`spawn`], [`failure`] | preparing, starting, and saying why it did not start |
-//! | [`output`], [`stdin`] | bytes of a command's pipes |
-//! | [`cgroup`], [`reaper`], [`signals`] | killing, burying, signalling |
+//! | [`user`], [`rlimit`] | who runs it, and the limits of its processes |
+//! | [`streams`], [`pty`] | making its pipes, or its terminal |
+//! | [`output`], [`stdin`] | bytes of a command's pipes or terminal |
+//! | [`cgroup`], [`reaper`], [`signals`] | limiting and killing, burying, signalling |
+//! | [`usage`], [`figures`] | what a command used |
 //! | [`power`] | ending the guest in order |
 //! | [`console`], [`cmdline`] | what it says, and its switches |
 //!
@@ -55,16 +58,22 @@ mod command;
 mod console;
 mod execution;
 mod failure;
+mod figures;
 mod link;
 mod loopback;
 mod modules;
 mod output;
 mod port;
 mod power;
+mod pty;
 mod reaper;
+mod rlimit;
 mod signals;
 mod spawn;
 mod stdin;
+mod streams;
+mod usage;
+mod user;
 
 use std::time::Duration;
 

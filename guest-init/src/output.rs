@@ -6,13 +6,22 @@
 //! When the leader has exited, what its pipes hold at that moment is still delivered; bytes that
 //! a surviving descendant writes later are not. Its pipe then stays open and is emptied by
 //! [`Lingering`], so that the descendant neither blocks nor dies of SIGPIPE.
+//!
+//! A terminal's output is that of its master, which differs from a pipe in three points. Its end is
+//! an error, EIO, and comes when no slave is open any more; ours is, until the leader has exited.
+//! How much it holds cannot be asked, so what is delivered after the exit ends when a read finds
+//! nothing, and with the most that it can have held at the exit: a descendant that goes on writing
+//! may add to the stream, but neither hold up its end nor take anything from it.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use forebay_exec_proto::TerminalSize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread, read, readv, retry_on_intr};
+
+use crate::pty::{self, Pty};
 
 /// What a stream still has to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +38,10 @@ enum Owed {
 
 /// One stream of one execution.
 pub(crate) struct Output {
-    /// `None` when the stream has ended.
+    /// A pipe's end or a terminal's master; `None` when the stream has ended.
     pipe: Option<OwnedFd>,
+    /// The terminal's slave, until the leader has exited.
+    slave: Option<OwnedFd>,
     owed: Owed,
     /// The last read gave all that there was room for: the next one may well find more than that.
     flows: bool,
@@ -49,11 +60,43 @@ pub(crate) enum Then {
 
 impl Output {
     /// A stream that reads from `pipe`, which must not block.
-    pub(crate) fn new(pipe: OwnedFd) -> Self {
+    pub(crate) fn of_pipe(pipe: OwnedFd) -> Self {
         Self {
             pipe: Some(pipe),
+            slave: None,
             owed: Owed::Everything,
             flows: false,
+        }
+    }
+
+    /// What a terminal shows.
+    pub(crate) fn of_terminal(pty: Pty) -> Self {
+        Self {
+            slave: Some(pty.slave),
+            ..Self::of_pipe(pty.master)
+        }
+    }
+
+    /// A stream that never gives anything.
+    pub(crate) fn ended() -> Self {
+        Self {
+            pipe: None,
+            slave: None,
+            owed: Owed::Everything,
+            flows: false,
+        }
+    }
+
+    /// For epoll; `None` when the stream has ended.
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Gives the terminal another size; does nothing without one, and after the leader's exit.
+    pub(crate) fn resize(&self, size: TerminalSize) -> Result<(), Errno> {
+        match (&self.pipe, &self.slave) {
+            (Some(master), Some(_)) => pty::resize(master, size),
+            _ => Ok(()),
         }
     }
 
@@ -89,7 +132,13 @@ impl Output {
             Ok(got) => got,
             Err(Errno::INTR) => return (0, Then::Readable),
             Err(Errno::AGAIN) if self.owed == Owed::Everything => return (0, Then::Empty),
-            // Bytes that were there at the exit and are not now: somebody else reads this pipe.
+            // The end of a terminal that nobody has open.
+            Err(Errno::IO) => {
+                self.abandon();
+                return (0, Then::Ended(None));
+            }
+            // Bytes that were there at the exit and are not now: somebody else reads this pipe, or
+            // a terminal held no more.
             Err(_) => return (0, self.end()),
         };
         if got == 0 {
@@ -114,6 +163,7 @@ impl Output {
 
     /// The leader has exited: from now on the stream owes what its pipe holds.
     pub(crate) fn leader_exited(&mut self) -> Then {
+        let terminal = self.slave.take().is_some();
         let Some(pipe) = &self.pipe else {
             return Then::Ended(None);
         };
@@ -126,8 +176,12 @@ impl Output {
             Ok(_) => !fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP)),
             Err(_) => true,
         };
-        let held = ioctl_fionread(pipe).unwrap_or(0);
-        let bytes = usize::try_from(held).unwrap_or(usize::MAX);
+        let bytes = if terminal {
+            pty::HOLDS
+        } else {
+            let held = ioctl_fionread(pipe).unwrap_or(0);
+            usize::try_from(held).unwrap_or(usize::MAX)
+        };
         self.owed = Owed::Rest { bytes, writers };
         if bytes == 0 {
             self.end()
@@ -139,6 +193,7 @@ impl Output {
     /// Gives the pipe up unread: the execution's connection is gone or its program never ran.
     pub(crate) fn abandon(&mut self) {
         self.pipe = None;
+        self.slave = None;
     }
 
     fn end(&mut self) -> Then {

@@ -2,11 +2,13 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
+use forebay_exec_proto::TerminalSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{LINGERING_MAX, Lingering, Output, Then};
+use crate::pty::{HOLDS, Terminals};
 
 /// The writing end of a pipe, and a second reading end to watch it by.
 struct Writer {
@@ -44,7 +46,7 @@ fn pipe() -> (Writer, OwnedFd) {
 
 fn output() -> (Writer, Output) {
     let (writer, reader) = pipe();
-    (writer, Output::new(reader))
+    (writer, Output::of_pipe(reader))
 }
 
 /// Reads at most `max` bytes.
@@ -172,7 +174,7 @@ fn a_writer_that_is_silent_at_the_exit_does_not_hold_the_end() {
 fn bytes_taken_by_somebody_else_do_not_hold_the_end() {
     let (mut writer, reader) = pipe();
     let thief = reader.try_clone().unwrap();
-    let mut output = Output::new(reader);
+    let mut output = Output::of_pipe(reader);
     writer.write(b"abc");
     assert!(matches!(output.leader_exited(), Then::Readable));
     rustix::io::read(thief.as_fd(), &mut [0; 10]).unwrap();
@@ -191,4 +193,70 @@ fn the_oldest_pipe_makes_room() {
     assert_eq!(gone, [numbers[0]]);
     assert!(lingering.get(0).is_none());
     assert!(lingering.get(1).is_some());
+}
+
+/// A terminal's slave, as a command has it, and what the agent reads of it.
+fn terminal() -> (File, Output) {
+    let pty = Terminals::open()
+        .make(TerminalSize { rows: 24, cols: 80 })
+        .unwrap();
+    let slave = File::from(pty.slave.try_clone().unwrap());
+    (slave, Output::of_terminal(pty))
+}
+
+// B29: the error that ends a master is an end.
+#[test]
+fn a_terminal_gives_what_it_holds_and_ends_when_nobody_has_it_open() {
+    let (mut slave, mut output) = terminal();
+    slave.write_all(b"abc\n").unwrap();
+    assert_eq!(read(&mut output, 3).0, b"abc");
+    assert_eq!(read(&mut output, 3).0, b"\r\n");
+    assert!(matches!(read(&mut output, 3).1, Then::Empty));
+    slave.write_all(b"final").unwrap();
+    drop(slave);
+    // The leader may yet open it again.
+    assert_eq!(read(&mut output, 100).0, b"final");
+    assert!(matches!(read(&mut output, 100).1, Then::Empty));
+    assert!(matches!(output.leader_exited(), Then::Readable));
+    assert!(matches!(read(&mut output, 100).1, Then::Ended(None)));
+    assert!(output.has_ended());
+}
+
+// B20 on a terminal.
+#[test]
+fn a_surviving_writer_does_not_hold_a_terminals_end() {
+    let (mut slave, mut output) = terminal();
+    slave.write_all(b"leader").unwrap();
+    assert!(matches!(output.leader_exited(), Then::Readable));
+    let (bytes, then) = read(&mut output, 100);
+    assert_eq!(bytes, b"leader");
+    assert!(matches!(then, Then::Readable));
+    let Then::Ended(Some(kept)) = read(&mut output, 100).1 else {
+        panic!("the terminal is kept")
+    };
+    let mut lingering = Lingering::new();
+    let (number, _) = lingering.add(kept);
+    slave.write_all(b"job").unwrap();
+    assert!(lingering.discard(number).is_none());
+    drop(slave);
+    assert!(lingering.discard(number).is_some());
+}
+
+#[test]
+fn a_terminal_that_is_never_empty_ends_after_what_it_can_have_held() {
+    let (mut slave, mut output) = terminal();
+    slave.write_all(b"x").unwrap();
+    assert!(matches!(output.leader_exited(), Then::Readable));
+    let mut given = 0;
+    let kept = loop {
+        let (bytes, then) = read(&mut output, 1000);
+        given += bytes.len();
+        match then {
+            Then::Readable => slave.write_all(&[b'x'; 1000]).unwrap(),
+            Then::Ended(kept) => break kept,
+            Then::Empty => panic!("an end is owed"),
+        }
+    };
+    assert_eq!(given, HOLDS);
+    assert!(kept.is_some());
 }

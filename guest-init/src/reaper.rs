@@ -6,15 +6,14 @@
 //! of a command can be taken by nobody but [`reap`].
 #![allow(
     unsafe_code,
-    reason = "rustix does not say which child a waitid of all children found"
+    reason = "rustix says neither which child a waitid found nor what it used"
 )]
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+use rustix::process::Pid;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +22,16 @@ pub(crate) enum Exit {
     Code(i32),
     /// By this signal.
     Signal(u32),
+}
+
+/// A collected process, and what it and the children that it waited for cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reaped {
+    pub(crate) exit: Exit,
+    /// Page faults that needed I/O.
+    pub(crate) major_faults: Option<u64>,
+    /// How often the scheduler took the CPU away.
+    pub(crate) involuntary_switches: Option<u64>,
 }
 
 /// What a look at the children found.
@@ -55,27 +64,60 @@ pub(crate) fn look() -> Look {
 }
 
 /// Collects the process behind `pidfd` if it has ended.
-pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Option<Exit> {
-    collect(WaitId::PidFd(pidfd))
+pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Option<Reaped> {
+    collect(libc::P_PIDFD, pidfd.as_raw_fd().unsigned_abs())
 }
 
 /// Collects the orphan `pid` if it has ended.
 pub(crate) fn reap_orphan(pid: Pid) {
-    let _ = collect(WaitId::Pid(pid));
+    let _ = collect(libc::P_PID, pid.as_raw_nonzero().get().unsigned_abs());
 }
 
-fn collect(whom: WaitId<'_>) -> Option<Exit> {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    let status = retry_on_intr(|| waitid(whom.clone(), options)).ok()??;
-    Some(exit(&status))
-}
-
-fn exit(status: &WaitIdStatus) -> Exit {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Exit::Code(code),
-        // A child that was collected has either exited or been killed.
-        (None, signal) => Exit::Signal(signal.and_then(|s| u32::try_from(s).ok()).unwrap_or(0)),
+fn collect(kind: libc::idtype_t, id: libc::id_t) -> Option<Reaped> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let mut used = MaybeUninit::<libc::rusage>::zeroed();
+    let options = libc::WEXITED | libc::WNOHANG;
+    loop {
+        // SAFETY: both records are writable and large enough for those that the kernel writes; the
+        // system call, unlike the C library's function, fills the second one.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_waitid,
+                kind,
+                id,
+                info.as_mut_ptr(),
+                options,
+                used.as_mut_ptr(),
+            )
+        };
+        if done == 0 {
+            break;
+        }
+        if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return None;
+        }
     }
+    // SAFETY: both were zeroed, so every field is initialised, and after waitid the fields of a
+    // child are those that count.
+    let (pid, code, status, used) = unsafe {
+        let info = info.assume_init();
+        (
+            info.si_pid(),
+            info.si_code,
+            info.si_status(),
+            used.assume_init(),
+        )
+    };
+    // Zero: it has not ended.
+    Pid::from_raw(pid)?;
+    Some(Reaped {
+        exit: match code {
+            libc::CLD_EXITED => Exit::Code(status),
+            _ => Exit::Signal(status.unsigned_abs()),
+        },
+        major_faults: used.ru_majflt.try_into().ok(),
+        involuntary_switches: used.ru_nivcsw.try_into().ok(),
+    })
 }
 
 #[cfg(test)]

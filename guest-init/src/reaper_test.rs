@@ -16,9 +16,9 @@ fn shell(script: &str) -> (Child, OwnedFd) {
 fn ended(script: &str) -> Exit {
     let (_child, pidfd) = shell(script);
     poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
-    let exit = reap(pidfd.as_fd()).expect("it has ended");
+    let reaped = reap(pidfd.as_fd()).expect("it has ended");
     assert_eq!(reap(pidfd.as_fd()), None, "a status is given out once");
-    exit
+    reaped.exit
 }
 
 #[test]
@@ -36,5 +36,6 @@ fn a_running_process_is_not_collected() {
     assert_eq!(reap(pidfd.as_fd()), None);
     child.kill().unwrap();
     poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
-    assert_eq!(reap(pidfd.as_fd()), Some(Exit::Signal(9)));
+    let reaped = reap(pidfd.as_fd()).unwrap();
+    assert_eq!(reaped.exit, Exit::Signal(9));
 }

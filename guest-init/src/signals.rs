@@ -1,8 +1,9 @@
 //! Signals of and by PID 1.
 //!
 //! The agent blocks every signal and handles none: it reads the few that concern it from a
-//! signalfd, and a broken pipe is an error of the write. So every disposition stays the default,
-//! and a child has nothing to reset but its mask, and SIGPIPE where std's start-up ignored it.
+//! signalfd, and a broken pipe is an error of the write. So every disposition is the default, once
+//! what whoever started us had ignored is reset, and a child has nothing to reset but its mask, and
+//! SIGPIPE, which std's start-up ignored.
 #![allow(
     unsafe_code,
     reason = "rustix has no signalfd, no signal mask and no pidfd_send_signal with flags"
@@ -62,6 +63,22 @@ pub(crate) fn block_all() {
         Set(set.assume_init())
     };
     set.apply();
+}
+
+/// Gives every signal that is ignored its default, since a command would inherit that: an init that
+/// ran before us may have ignored some. Not SIGPIPE, on which our own writes rely.
+pub(crate) fn reset_ignored() {
+    for signal in (1..=LAST.cast_signed()).filter(|signal| *signal != libc::SIGPIPE) {
+        let mut set = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: the call fills the record, which is looked at only then; a number that is no
+        // signal is refused. SIG_DFL runs no code of ours.
+        unsafe {
+            let known = libc::sigaction(signal, ptr::null(), set.as_mut_ptr()) == 0;
+            if known && set.assume_init().sa_sigaction == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    }
 }
 
 /// Gives SIGPIPE its default disposition. Safe between clone and exec.

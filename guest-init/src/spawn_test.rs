@@ -1,7 +1,11 @@
+#[path = "spawn_test/limits.rs"]
+mod limits;
+#[path = "spawn_test/users.rs"]
+mod users;
+
 use std::fs;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use forebay_exec_proto::{EnvVar, Request, StdinMode};
@@ -11,8 +15,9 @@ use rustix::io::Errno;
 
 use super::{Child, Progress, Spawner, progress};
 use crate::command::{Command, Defaults};
-use crate::failure::{Found, Stage};
+use crate::failure::{Found, Report, Stage};
 use crate::reaper::{Exit, reap};
+use crate::streams::{AgentStreams, Pipe};
 
 fn request(argv: &[&str]) -> Request {
     Request {
@@ -24,11 +29,17 @@ fn request(argv: &[&str]) -> Request {
     }
 }
 
+fn command(request: &Request) -> Command {
+    Command::new(request, &Defaults::default()).unwrap()
+}
+
 fn spawn(request: &Request) -> Child {
-    let command = Command::new(request, &Defaults::default()).unwrap();
-    Spawner::new()
-        .unwrap()
-        .spawn(&command, request.stdin, None)
+    spawn_with(&Spawner::new().unwrap(), &command(request), request)
+}
+
+fn spawn_with(spawner: &Spawner, command: &Command, request: &Request) -> Child {
+    spawner
+        .spawn(command, request.stdin, request.terminal, None)
         .unwrap()
 }
 
@@ -40,16 +51,20 @@ fn settle(child: &Child) -> Progress {
 
 fn wait(child: &Child) -> Exit {
     poll(&mut [PollFd::new(&child.pidfd, PollFlags::IN)], None).unwrap();
-    reap(child.pidfd.as_fd()).expect("it has ended")
+    reap(child.pidfd.as_fd()).expect("it has ended").exit
 }
 
 /// Runs a command to its end and returns its stdout.
 fn stdout(request: &Request) -> String {
-    let child = spawn(request);
+    stdout_of(spawn(request))
+}
+
+fn stdout_of(child: Child) -> String {
     assert_eq!(settle(&child), Progress::Started);
-    fcntl_setfl(&child.stdout, OFlags::empty()).unwrap();
+    let pipe = child.streams.stdout.as_fd().unwrap();
+    fcntl_setfl(pipe, OFlags::empty()).unwrap();
     let mut text = String::new();
-    fs::File::from(child.stdout.try_clone().unwrap())
+    fs::File::from(pipe.try_clone_to_owned().unwrap())
         .read_to_string(&mut text)
         .unwrap();
     assert_eq!(wait(&child), Exit::Code(0), "{text}");
@@ -57,24 +72,32 @@ fn stdout(request: &Request) -> String {
 }
 
 fn failed(request: &Request) -> (Stage, Errno, Found) {
-    let child = spawn(request);
+    let report = failed_of(spawn(request));
+    (report.stage, report.errno, Found::from_wire(report.detail))
+}
+
+fn failed_of(child: Child) -> Report {
     let progress = settle(&child);
     assert_eq!(wait(&child), Exit::Code(127), "the child ends by itself");
     match progress {
-        Progress::Failed {
-            stage,
-            errno,
-            found,
-        } => (stage, errno, found),
+        Progress::Failed(report) => report,
         other => panic!("it should not have started: {other:?}"),
     }
 }
 
+/// Makes a file. Another process writes it: here other tests may be making children, and each has a
+/// copy of what is open for writing, which keeps a program from being executed.
 fn file(dir: &Path, name: &str, mode: u32, text: &str) -> String {
-    let path = dir.join(name);
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-    path.to_str().unwrap().to_owned()
+    let path = dir.join(name).to_str().unwrap().to_owned();
+    let script = "printf %s \"$2\" > \"$0\" && chmod \"$1\" \"$0\"";
+    run("sh", &["-c", script, &path, &format!("{mode:o}"), text]);
+    path
+}
+
+/// Runs a program of the host to its end.
+fn run(program: &str, args: &[&str]) {
+    let status = std::process::Command::new(program).args(args).status();
+    assert!(status.unwrap().success(), "{program} {args:?}");
 }
 
 /// The value of a signal set in the text of `/proc/PID/status`.
@@ -88,25 +111,24 @@ fn signals(status: &str, field: &str) -> u64 {
 
 // B14, B15: inherited state.
 #[test]
-fn a_command_inherits_neither_the_agents_mask_nor_an_ignored_broken_pipe() {
+fn a_command_inherits_neither_the_agents_mask_nor_any_ignored_signal() {
     let (own, status) = std::thread::spawn(|| {
         crate::signals::block_all();
+        // As if whoever started this process had.
+        // SAFETY: SIG_IGN runs no code.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
         let own = fs::read_to_string("/proc/thread-self/status").unwrap();
         (own, stdout(&request(&["cat", "/proc/self/status"])))
     })
     .join()
     .unwrap();
-    let broken_pipe = 1 << (libc::SIGPIPE - 1);
+    let ignored = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGHUP - 1);
     assert_ne!(signals(&own, "SigBlk:"), 0, "the agent blocks signals");
-    assert_eq!(
-        signals(&own, "SigIgn:") & broken_pipe,
-        broken_pipe,
-        "std ignores SIGPIPE"
-    );
+    assert_eq!(signals(&own, "SigIgn:") & ignored, ignored);
     assert_eq!(signals(&status, "SigBlk:"), 0);
-    // What else this process was started with is the tester's business.
-    let started_with = signals(&own, "SigIgn:") & !broken_pipe;
-    assert_eq!(signals(&status, "SigIgn:") & !started_with, 0);
+    // Signals 32 and 33 are the C library's own; it lets nobody change them.
+    let theirs = 0b11 << 31;
+    assert_eq!(signals(&status, "SigIgn:") & !theirs, 0);
 }
 
 // B16: inherited descriptors.
@@ -186,6 +208,10 @@ fn a_program_that_cannot_run_says_which_step_failed_and_what_was_there() {
         failed(&request(&[&path("")])),
         exec(Errno::ACCESS, Found::Directory)
     );
+    assert_eq!(
+        failed(&request(&["/etc/passwd/nosuch"])),
+        exec(Errno::NOTDIR, Found::Nothing)
+    );
     let plain = file(dir.path(), "plain", 0o644, "#!/bin/sh\n");
     assert_eq!(
         failed(&request(&[&plain])),
@@ -237,6 +263,58 @@ fn the_search_goes_past_a_file_that_may_not_be_executed() {
     assert_eq!(failed(&request), (Stage::Exec, Errno::ACCESS, Found::File));
 }
 
+#[test]
+fn a_search_that_finds_nothing_says_so_whatever_the_directories_are() {
+    for path in [
+        "/etc/passwd:/nosuch",
+        "/nosuch:/etc/passwd",
+        "/etc/passwd",
+        "",
+    ] {
+        let mut request = request(&["nosuch"]);
+        request.env = vec![EnvVar {
+            key: b"PATH".to_vec().into(),
+            value: path.as_bytes().to_vec().into(),
+        }];
+        assert_eq!(
+            failed(&request),
+            (Stage::Exec, Errno::NOENT, Found::Nothing)
+        );
+    }
+}
+
+// B13: what another process really has open for writing is busy, as long as it has.
+#[test]
+fn a_program_that_is_being_written_is_busy_until_it_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("busy").to_str().unwrap().to_owned();
+    run("cp", &["/bin/true", &path]);
+    let mut hold = request(&["sh", "-c", "exec 3>>\"$0\"; echo open; read line", &path]);
+    hold.stdin = StdinMode::Pipe;
+    let holder = spawn(&hold);
+    let AgentStreams {
+        stdin,
+        stdout: told,
+        ..
+    } = holder.streams;
+    poll(
+        &mut [PollFd::from_borrowed_fd(
+            told.as_fd().unwrap(),
+            PollFlags::IN,
+        )],
+        None,
+    )
+    .unwrap();
+    assert_eq!(
+        failed(&request(&[&path])),
+        (Stage::Exec, Errno::TXTBSY, Found::File)
+    );
+    drop(stdin);
+    poll(&mut [PollFd::new(&holder.pidfd, PollFlags::IN)], None).unwrap();
+    assert!(reap(holder.pidfd.as_fd()).is_some());
+    assert_eq!(stdout(&request(&[&path])), "");
+}
+
 // B12: beyond what the kernel takes.
 #[test]
 fn arguments_beyond_the_kernels_limit_are_its_error() {
@@ -256,24 +334,21 @@ fn stdin_is_a_pipe_only_if_asked_for() {
     let mut request = request(&["cat"]);
     request.stdin = StdinMode::Pipe;
     let child = spawn(&request);
-    rustix::io::write(child.stdin.as_ref().unwrap(), b"abc").unwrap();
-    let Child {
-        stdin,
-        stdout,
-        pidfd,
-        ..
-    } = child;
+    let AgentStreams { stdin, stdout, .. } = child.streams;
+    rustix::io::write(stdin.as_ref().unwrap().as_fd(), b"abc").unwrap();
     drop(stdin);
-    poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
+    poll(&mut [PollFd::new(&child.pidfd, PollFlags::IN)], None).unwrap();
     let mut room = [0; 10];
-    assert_eq!(rustix::io::read(&stdout, &mut room).unwrap(), 3);
-    assert_eq!(reap(pidfd.as_fd()), Some(Exit::Code(0)));
+    let pipe = stdout.as_fd().unwrap();
+    assert_eq!(rustix::io::read(pipe, &mut room).unwrap(), 3);
+    assert_eq!(reap(child.pidfd.as_fd()).unwrap().exit, Exit::Code(0));
 }
 
+// What is left of a child that was killed on its way is what execve leaves: a closed pipe.
 #[test]
-fn a_child_killed_on_its_way_counts_as_started() {
-    let child = spawn(&request(&["sleep", "100"]));
-    crate::signals::send(child.pidfd.as_fd(), 9, crate::signals::Reach::Process).unwrap();
-    assert_eq!(wait(&child), Exit::Signal(9));
-    assert_eq!(settle(&child), Progress::Started);
+fn a_start_that_ends_without_a_word_counts_as_started() {
+    let status = Pipe::from_child().unwrap();
+    assert_eq!(progress(status.agent.as_fd()), Progress::Pending);
+    drop(status.child);
+    assert_eq!(progress(status.agent.as_fd()), Progress::Started);
 }

@@ -1,24 +1,33 @@
-//! A command's stdin: from the connection's ring into the pipe, as fast as the command reads.
+//! A command's stdin: from the connection's ring into the pipe or terminal, as fast as the command
+//! reads.
 //!
 //! Nothing is kept here. Bytes stay in the ring, and count against the execution's input
-//! allowance, until the pipe has taken them.
+//! allowance, until the kernel has taken them. A pipe ends by being closed; a terminal, which its
+//! output holds open, by the character that a user would type.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use forebay_exec_proto::guest::Conn;
 use forebay_exec_proto::{ExecId, StdinError};
-use rustix::io::{Errno, writev};
+use rustix::io::{Errno, write, writev};
 
 use crate::failure;
+use crate::pty;
 
-/// The agent's end of a stdin pipe.
+/// The agent's end of a stdin pipe, or its way to write to a terminal's master.
 pub(crate) struct Stdin {
-    pipe: OwnedFd,
+    to: OwnedFd,
+    terminal: bool,
+    /// The byte that was written last, unless it was an end of file of ours.
+    last: Option<u8>,
     /// The host has closed it: it ends behind the pending bytes.
     ending: bool,
-    /// Epoll watches the pipe for room.
+    /// Epoll watches it for room.
     pub(crate) watched: bool,
+    /// It is a terminal whose session is over. Unlike a pipe it would not say so: its master can
+    /// be written to until it is full.
+    hung_up: bool,
 }
 
 /// Where a stdin stands after its pending bytes were offered to the command.
@@ -26,25 +35,36 @@ pub(crate) struct Stdin {
 pub(crate) enum Fed {
     /// Everything was taken.
     Dry,
-    /// The pipe is full; go on when it has room.
+    /// The command takes no more now; go on when there is room.
     Full,
-    /// Nothing more can or will be written: close the pipe.
+    /// Nothing more can or will be written: close it.
     Over,
 }
 
 impl Stdin {
     /// A stdin that writes to `pipe`, which must not block.
-    pub(crate) fn new(pipe: OwnedFd) -> Self {
+    pub(crate) fn to_pipe(pipe: OwnedFd) -> Self {
         Self {
-            pipe,
+            to: pipe,
+            terminal: false,
+            last: None,
             ending: false,
             watched: false,
+            hung_up: false,
+        }
+    }
+
+    /// A stdin that types into a terminal by its `master`, which must not block.
+    pub(crate) fn to_terminal(master: OwnedFd) -> Self {
+        Self {
+            terminal: true,
+            ..Self::to_pipe(master)
         }
     }
 
     /// For epoll.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
+        self.to.as_fd()
     }
 
     /// The host has closed it.
@@ -52,17 +72,38 @@ impl Stdin {
         self.ending = true;
     }
 
-    /// Writes pending bytes until there are none or the pipe is full.
+    /// The leader has exited. Who still has the other end of a pipe may read on; a terminal takes
+    /// nothing more.
+    pub(crate) fn leader_exited(&mut self) {
+        self.hung_up = self.terminal;
+    }
+
+    /// Writes pending bytes until there are none or the command takes no more.
     pub(crate) fn feed(&mut self, conn: &mut Conn, id: ExecId) -> Fed {
         loop {
             let Some((first, second)) = conn.stdin_pending(id) else {
                 return Fed::Over;
             };
-            if first.is_empty() && second.is_empty() {
-                return if self.ending { Fed::Over } else { Fed::Dry };
-            }
-            match writev(&self.pipe, &[IoSlice::new(first), IoSlice::new(second)]) {
-                Ok(taken) => conn.stdin_written(id, taken),
+            let written = if first.is_empty() && second.is_empty() {
+                if !self.ending {
+                    return Fed::Dry;
+                }
+                match self.write_end() {
+                    Ok(true) => return Fed::Over,
+                    Ok(false) => continue,
+                    Err(errno) => Err(errno),
+                }
+            } else if self.hung_up {
+                Err(Errno::IO)
+            } else {
+                writev(&self.to, &[IoSlice::new(first), IoSlice::new(second)])
+            };
+            match written {
+                Ok(taken) => {
+                    let last = taken.checked_sub(1);
+                    self.last = last.and_then(|at| first.iter().chain(second).nth(at).copied());
+                    conn.stdin_written(id, taken);
+                }
                 Err(Errno::AGAIN) => return Fed::Full,
                 Err(Errno::INTR) => {}
                 Err(errno) => {
@@ -72,10 +113,23 @@ impl Stdin {
             }
         }
     }
+
+    /// Makes the command see the end; false if a further step is needed. A line that is begun is
+    /// handed out by the first end of file, and the second is the end.
+    fn write_end(&mut self) -> Result<bool, Errno> {
+        let end = (self.terminal && !self.hung_up)
+            .then(|| pty::end_of_file(&self.to, self.last))
+            .flatten();
+        let Some(end) = end else { return Ok(true) };
+        write(&self.to, &[end.character])?;
+        self.last = None;
+        Ok(!end.line_open)
+    }
 }
 
 fn broken(errno: Errno) -> StdinError {
     let message = match errno {
+        Errno::IO => "the command has ended, and with it its terminal".to_owned(),
         Errno::PIPE => "the command has closed its stdin or has ended".to_owned(),
         other => format!(
             "the command's stdin cannot be written: {}",

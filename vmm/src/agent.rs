@@ -14,6 +14,7 @@ use forebay_virtio_console::{Closed, Console, Gate, HEADER_LEN, Outgoing, Verdic
 
 use crate::boot_report::{BootClock, Moment};
 use crate::deadline::{Deadline, Deadlines};
+use crate::error::HostError;
 use crate::stop::{Lifecycle, StopReason};
 use crate::threads;
 
@@ -36,6 +37,12 @@ pub(crate) trait AgentSide: Gate {
         Tick::Never
     }
 
+    /// Executions may have had their time. Gives when to ask again; what comes earlier is told by
+    /// [`Link::expire_at`].
+    fn expire(&self) -> Option<Instant> {
+        None
+    }
+
     /// Whether the agent takes commands. Asked when the boot deadline is over.
     fn is_ready(&self) -> bool {
         false
@@ -55,17 +62,26 @@ pub(crate) enum Tick {
     Never,
 }
 
-/// Lets what an [`AgentSide`] has for the guest out. Keeps the device's memory, not the VM's
-/// threads: drop it with the machine.
+/// Lets what an [`AgentSide`] has for the guest out, and has the VM's own thread keep its
+/// deadlines. Keeps the device's memory, not the VM's threads: drop it with the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Transmitter {
     console: Arc<Console>,
     lifecycle: Arc<Lifecycle>,
+    deadlines: Arc<Deadlines>,
 }
 
 impl Transmitter {
-    pub(crate) fn new(console: Arc<Console>, lifecycle: Arc<Lifecycle>) -> Self {
-        Self { console, lifecycle }
+    pub(crate) fn new(
+        console: Arc<Console>,
+        lifecycle: Arc<Lifecycle>,
+        deadlines: Arc<Deadlines>,
+    ) -> Self {
+        Self {
+            console,
+            lifecycle,
+            deadlines,
+        }
     }
 }
 
@@ -79,6 +95,15 @@ impl Link for Transmitter {
             self.lifecycle.stop(StopReason::Internal {
                 thread: thread.name().unwrap_or("of the host program").to_owned(),
                 message,
+            });
+        }
+    }
+
+    /// Without a timer nobody would keep the deadline, which ends the VM as it does on the loop.
+    fn expire_at(&self, at: Instant) {
+        if let Err(e) = self.deadlines.bring_forward(Deadline::Executions, at) {
+            self.lifecycle.stop(StopReason::Host {
+                error: HostError::new("timerfd_settime", e).to_string(),
             });
         }
     }
@@ -116,6 +141,10 @@ pub(crate) struct GateAlone(pub(crate) Arc<dyn Gate>);
 impl Gate for GateAlone {
     fn judge(&self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
         self.0.judge(head, rest)
+    }
+
+    fn room_for(&self, len: usize) -> Vec<u8> {
+        self.0.room_for(len)
     }
 
     fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {
@@ -175,6 +204,10 @@ impl Threshold {
 impl Gate for Threshold {
     fn judge(&self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
         self.inner.judge(head, rest)
+    }
+
+    fn room_for(&self, len: usize) -> Vec<u8> {
+        self.inner.room_for(len)
     }
 
     fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {

@@ -59,7 +59,9 @@ fn transmitter(gate: Arc<dyn Gate>) -> (Transmitter, Arc<Lifecycle>) {
         Arc::new(Nothing),
     );
     let lifecycle = Arc::new(Lifecycle::new(eventfd().unwrap()));
-    (Transmitter::new(console, Arc::clone(&lifecycle)), lifecycle)
+    let deadlines = Arc::new(Deadlines::new().unwrap());
+    let transmitter = Transmitter::new(console, Arc::clone(&lifecycle), deadlines);
+    (transmitter, lifecycle)
 }
 
 #[test]
@@ -125,4 +127,15 @@ fn only_a_reset_is_looked_at_again_later() {
     threshold.closed(Closed::Reset);
     std::thread::sleep(RESET_GRACE);
     assert_eq!(deadlines.take_due().unwrap(), [Deadline::Reset]);
+}
+
+#[test]
+fn deadlines_of_executions_are_kept_by_the_earliest() {
+    let (transmitter, lifecycle) = transmitter(Arc::new(NoAgent));
+    let now = Instant::now();
+    transmitter.expire_at(now);
+    transmitter.expire_at(now + Duration::from_secs(1000));
+    let due = transmitter.deadlines.take_due().unwrap();
+    assert_eq!(due, [Deadline::Executions]);
+    assert_eq!(lifecycle.reason(), None);
 }

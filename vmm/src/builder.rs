@@ -42,6 +42,8 @@ pub const BOOT_DEADLINE_MAX: Duration = Duration::from_secs(3600);
 /// | [`hostname`](Self::hostname) | what the image has |
 /// | [`env`](Self::env), [`current_dir`](Self::current_dir) | what the agent has |
 /// | [`exec_limits`](Self::exec_limits) | see [`Limits`] |
+/// | [`exec_memory_limit`](Self::exec_memory_limit), [`exec_process_limit`](Self::exec_process_limit), [`exec_cpu_limit`](Self::exec_cpu_limit) | none |
+/// | [`exec_cpu_weight`](Self::exec_cpu_weight) | 100 |
 /// | [`allow_legacy_guest`](Self::allow_legacy_guest) | no |
 /// | [`attach_socket`](Self::attach_socket) | none |
 /// | [`console_capacity`](Self::console_capacity) | 64 KiB |
@@ -163,6 +165,35 @@ impl VmBuilder {
     /// What the executions of this VM may hold outstanding.
     pub fn exec_limits(mut self, limits: Limits) -> Self {
         self.exec.limits = limits;
+        self
+    }
+
+    /// Most memory that each execution may hold, in bytes, where its request does not say: see
+    /// [`Exec::memory_limit`](crate::Exec::memory_limit) for what counts and for the bounds. As the
+    /// following three, it holds for the executions of attached clients too.
+    pub fn exec_memory_limit(mut self, bytes: u64) -> Self {
+        self.exec.group.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Most processes and threads of each execution, where its request does not say: see
+    /// [`Exec::process_limit`](crate::Exec::process_limit).
+    pub fn exec_process_limit(mut self, most: u32) -> Self {
+        self.exec.group.process_limit = Some(most);
+        self
+    }
+
+    /// Each execution's share of contended CPUs, where its request does not say: see
+    /// [`Exec::cpu_weight`](crate::Exec::cpu_weight).
+    pub fn exec_cpu_weight(mut self, weight: u16) -> Self {
+        self.exec.group.cpu_weight = Some(weight);
+        self
+    }
+
+    /// Most CPU time of each execution, in CPUs, where its request does not say: see
+    /// [`Exec::cpu_limit`](crate::Exec::cpu_limit).
+    pub fn exec_cpu_limit(mut self, cpus: f64) -> Self {
+        self.exec.group.cpu_limit = Some(cpus);
         self
     }
 

@@ -24,6 +24,8 @@ pub(crate) enum Deadline {
     Panic,
     /// The agent side asked to be called.
     Agent,
+    /// Executions have had their time.
+    Executions,
     /// A guest that was asked to switch itself off must have done so.
     PowerOff,
     /// A device reset that nothing followed has to be taken for what it looks like.
@@ -31,10 +33,11 @@ pub(crate) enum Deadline {
 }
 
 impl Deadline {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Boot,
         Self::Panic,
         Self::Agent,
+        Self::Executions,
         Self::PowerOff,
         Self::Reset,
     ];
@@ -62,10 +65,24 @@ impl Deadlines {
 
     /// Sets a deadline, or takes it back.
     pub(crate) fn set(&self, which: Deadline, at: Option<Instant>) -> io::Result<()> {
+        self.change(which, |_| at)
+    }
+
+    /// Sets a deadline unless it is set to an earlier time: whoever does so need not know what
+    /// others set meanwhile.
+    pub(crate) fn bring_forward(&self, which: Deadline, at: Instant) -> io::Result<()> {
+        self.change(which, |set| Some(set.map_or(at, |set| set.min(at))))
+    }
+
+    fn change(
+        &self,
+        which: Deadline,
+        to: impl Fn(Option<Instant>) -> Option<Instant>,
+    ) -> io::Result<()> {
         let mut all = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         for (slot, deadline) in all.iter_mut().zip(Deadline::ALL) {
             if deadline == which {
-                *slot = at;
+                *slot = to(*slot);
             }
         }
         self.arm(&*all)

@@ -28,3 +28,20 @@ fn one_that_was_taken_back_does_not_fire() {
     assert!(!fires(&deadlines, Duration::from_millis(20)));
     assert_eq!(deadlines.take_due().unwrap(), []);
 }
+
+#[test]
+fn one_that_is_brought_forward_keeps_its_earlier_time() {
+    let deadlines = Deadlines::new().unwrap();
+    let now = Instant::now();
+    let far = now + Duration::from_secs(1000);
+    let bring = |at| deadlines.bring_forward(Deadline::Executions, at).unwrap();
+    bring(far);
+    assert!(!fires(&deadlines, Duration::ZERO));
+    bring(now);
+    bring(far);
+    assert!(fires(&deadlines, Duration::from_secs(60)));
+    assert_eq!(deadlines.take_due().unwrap(), [Deadline::Executions]);
+    // What was taken is no longer earlier than anything.
+    bring(far);
+    assert!(!fires(&deadlines, Duration::ZERO));
+}

@@ -157,6 +157,7 @@ impl Sources {
                 Deadline::Panic => self.work.bus.power().stop_for_panic(),
                 Deadline::Boot => self.boot_overdue(),
                 Deadline::Agent => self.tick()?,
+                Deadline::Executions => self.expire()?,
                 Deadline::PowerOff => self.work.lifecycle.power_off_overdue(),
                 Deadline::Reset => self.work.agent.reset_stands(),
             }
@@ -187,6 +188,18 @@ impl Sources {
             .deadlines
             .set(Deadline::Agent, Instant::now().checked_add(again))
             .map_err(|e| HostError::new("timerfd_settime", e))
+    }
+
+    /// The next deadline of an execution is set behind whatever was brought forward meanwhile.
+    fn expire(&self) -> Result<(), HostError> {
+        match self.work.agent.expire() {
+            Some(at) => self
+                .work
+                .deadlines
+                .bring_forward(Deadline::Executions, at)
+                .map_err(|e| HostError::new("timerfd_settime", e)),
+            None => Ok(()),
+        }
     }
 
     fn boot_overdue(&self) {

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use forebay_exec::{ByteVec, Config, ConfigError, EnvVar, LimitError, Limits};
+use forebay_exec::{
+    ByteVec, Config, ConfigError, EnvVar, GroupLimitError, GroupLimits, LimitError, Limits,
+};
 
 use crate::error::UsageError;
 
@@ -18,6 +20,7 @@ pub(crate) struct ExecSpec {
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) current_dir: Option<PathBuf>,
     pub(crate) limits: Limits,
+    pub(crate) group: GroupLimits,
     pub(crate) allow_legacy_guest: bool,
 }
 
@@ -32,6 +35,7 @@ impl ExecSpec {
             hostname: self.hostname.clone(),
             env: self.environment()?,
             cwd: self.directory()?,
+            resources: self.group.check().map_err(refused_group)?,
             allow_legacy_guest: self.allow_legacy_guest,
             ..Config::default()
         })
@@ -82,6 +86,18 @@ fn check_hostname(hostname: &str) -> Result<(), UsageError> {
             format!("1 to {HOSTNAME_MAX} letters, digits, `-` and `.`"),
         ))
     }
+}
+
+/// A limit of every execution's control group, by the name of the builder's method.
+fn refused_group(error: GroupLimitError) -> UsageError {
+    let field = match error.field {
+        "memory_limit" => "exec_memory_limit",
+        "process_limit" => "exec_process_limit",
+        "cpu_weight" => "exec_cpu_weight",
+        "cpu_limit" => "exec_cpu_limit",
+        other => other,
+    };
+    UsageError::new(field, error.value, format!("{} is possible", error.bound))
 }
 
 /// What the hub refuses, as a refused value of the builder.

@@ -82,3 +82,64 @@ fn legacy_guests_are_refused_unless_they_are_allowed() {
     };
     assert!(spec.config().unwrap().allow_legacy_guest);
 }
+
+#[test]
+fn limits_of_each_execution_are_refused_by_the_builders_names_value_and_bound() {
+    let refused = [
+        (
+            group(|g| g.memory_limit = Some(0)),
+            "exec_memory_limit",
+            "0",
+            "1048576",
+        ),
+        (
+            group(|g| g.process_limit = Some(0)),
+            "exec_process_limit",
+            "0",
+            "4194304",
+        ),
+        (
+            group(|g| g.cpu_weight = Some(10_001)),
+            "exec_cpu_weight",
+            "10001",
+            "10000",
+        ),
+        (
+            group(|g| g.cpu_limit = Some(f64::NAN)),
+            "exec_cpu_limit",
+            "NaN",
+            "0.01",
+        ),
+    ];
+    for (spec, field, value, bound) in refused {
+        let error = spec.config().unwrap_err();
+        assert_eq!((error.field, error.value.as_str()), (field, value));
+        assert!(error.bound.contains(bound), "{error}");
+    }
+}
+
+#[test]
+fn limits_of_each_execution_reach_the_configuration_and_are_none_unless_given() {
+    let none = ExecSpec::default().config().unwrap().resources;
+    assert_eq!(none, Default::default());
+    let all = group(|g| {
+        *g = GroupLimits {
+            memory_limit: Some(64 << 20),
+            process_limit: Some(32),
+            cpu_weight: Some(50),
+            cpu_limit: Some(0.5),
+        };
+    });
+    let given = all.config().unwrap().resources;
+    assert_eq!((given.memory, given.pids), (Some(64 << 20), Some(32)));
+    assert_eq!(
+        (given.cpu_weight, given.cpu_quota),
+        (Some(50), Some(50_000))
+    );
+}
+
+fn group(change: impl FnOnce(&mut GroupLimits)) -> ExecSpec {
+    let mut spec = ExecSpec::default();
+    change(&mut spec.group);
+    spec
+}

@@ -15,7 +15,7 @@
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_exec::{Hub, Verdict as Judgement};
 use forebay_virtio_console::{Closed, Gate, HEADER_LEN, Outgoing, Verdict};
@@ -107,6 +107,10 @@ impl Gate for HubSide {
         }
     }
 
+    fn room_for(&self, len: usize) -> Vec<u8> {
+        self.hub.room_for(len)
+    }
+
     fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {
         self.hub.deliver(payload)
     }
@@ -163,6 +167,10 @@ impl AgentSide for HubSide {
         // Refused when there is no connection or no room: then it counts as unanswered.
         self.hub.ping(ping);
         tick
+    }
+
+    fn expire(&self) -> Option<Instant> {
+        self.hub.expire()
     }
 
     fn is_ready(&self) -> bool {

@@ -16,6 +16,12 @@
 //! | `event_loop`, `deadline` | the VM's own thread |
 //! | [`console_log`](ConsoleLog), [`stop`](StopReason), [`boot_report`](BootReport), `diagnosis`, `guest_text` | what happened |
 //!
+//! # Commands
+//! [`Vm::exec`] and [`Vm::shell`] make an [`Exec`]: there stands what a command can be asked for and
+//! what is different from `std::process`. Awaiting it gives an [`ExecOutput`], where each way in which
+//! a command can end has an example; [`Exec::spawn`] gives an [`ExecHandle`] to talk to it while it
+//! runs.
+//!
 //! # Threads
 //! Each VM has one thread per vCPU and one event loop. They block all signals, and a panic in one of
 //! them ends that VM, never the process. An attach socket has one thread more, of which a panic ends
@@ -90,7 +96,8 @@ pub use vm::Vm;
 pub use forebay_exec::{
     AttachError, AttachInspector, Client, ConnectError, ControlError, Exec, ExecControl, ExecError,
     ExecEvent, ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts, ExecReader, ExecSink, Exit,
-    ExitStatus, Failure, FailureKind, Limits, Ready, Signal, Stdin, StdinError, Stream, WriteError,
+    ExitStatus, Failure, FailureKind, Limits, Ready, Resource, Signal, Stdin, StdinError, Stream,
+    TerminalSize, UnknownResource, Usage, WriteError,
 };
 #[doc(no_inline)]
 pub use forebay_images::Image;

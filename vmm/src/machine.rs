@@ -313,7 +313,11 @@ impl Machine {
 
     /// The same, without the machine.
     pub(crate) fn transmitter(&self) -> Transmitter {
-        Transmitter::new(Arc::clone(&self.console), Arc::clone(&self.lifecycle))
+        Transmitter::new(
+            Arc::clone(&self.console),
+            Arc::clone(&self.lifecycle),
+            Arc::clone(&self.deadlines),
+        )
     }
 
     /// The state of vCPUs and devices, by name. Costs each vCPU an exit.

@@ -107,7 +107,28 @@ impl Vm {
         self.client.exec(program, args)
     }
 
-    /// A command line for the guest's `sh`.
+    /// The closure form of [`exec`](Self::exec).
+    ///
+    /// ```no_run
+    /// # async fn example(vm: &forebay::Vm) -> Result<(), forebay::ExecError> {
+    /// let out = vm.exec_with("env", |e| e.env("A", "1").current_dir("/tmp")).await?;
+    /// assert!(out.stdout_str().unwrap_or_default().contains("A=1\n"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn exec_with(&self, program: impl AsRef<OsStr>, build: impl FnOnce(Exec) -> Exec) -> Exec {
+        self.client.exec_with(program, build)
+    }
+
+    /// A command line for the guest's `sh`: see [`Client::shell`].
+    ///
+    /// ```no_run
+    /// # async fn example(vm: &forebay::Vm) -> Result<(), forebay::ExecError> {
+    /// let out = vm.shell("printf '%s\\n' b a | sort").await?;
+    /// assert_eq!(out.stdout(), b"a\nb\n");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shell(&self, line: impl AsRef<OsStr>) -> Exec {
         self.client.shell(line)
     }

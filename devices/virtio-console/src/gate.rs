@@ -70,8 +70,15 @@ pub trait Gate: Send + Sync {
     /// closes the channel.
     fn judge(&self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict;
 
-    /// Takes the payload of the frame just accepted: exactly the verdict's number of bytes, in an
-    /// allocation of that capacity. Comes once for each accepted frame, an empty one too.
+    /// An empty buffer for a payload of `len` bytes, to be filled and given to
+    /// [`deliver`](Self::deliver). A gate that keeps buffers for their next use has them here.
+    fn room_for(&self, len: usize) -> Vec<u8> {
+        Vec::with_capacity(len)
+    }
+
+    /// Takes the payload of the frame just accepted: exactly the verdict's number of bytes, in the
+    /// buffer that [`room_for`](Self::room_for) gave. Comes once for each accepted frame, an empty
+    /// one too.
     ///
     /// # Errors
     /// The channel must close, for this reason.

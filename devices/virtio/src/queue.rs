@@ -326,11 +326,11 @@ impl Taken<'_> {
         self.cursor.read(&self.queue.mem, &self.queue.segments, buf)
     }
 
-    /// Copies the next `n` bytes of the chain into an allocation of exactly that capacity. `None`,
-    /// with nothing moved or allocated, if fewer are left.
-    pub fn read_vec(&mut self, n: usize) -> Option<Vec<u8>> {
+    /// Appends the next `n` bytes of the chain to `buf`. `false`, with nothing moved in the chain, if
+    /// fewer are left or guest memory cannot be read; a part may have been appended then.
+    pub fn read_onto(&mut self, buf: &mut Vec<u8>, n: usize) -> bool {
         self.cursor
-            .read_vec(&self.queue.mem, &self.queue.segments, n)
+            .read_onto(&self.queue.mem, &self.queue.segments, buf, n)
     }
 
     /// Steps over `n` bytes. `false`, with nothing moved, if fewer are left.
@@ -417,22 +417,26 @@ impl Cursor {
         true
     }
 
-    fn read_vec(
+    fn read_onto(
         &mut self,
         mem: &GuestMemoryMmap,
         segments: &[Segment],
+        buf: &mut Vec<u8>,
         n: usize,
-    ) -> Option<Vec<u8>> {
+    ) -> bool {
         if n > self.left {
-            return None;
+            return false;
         }
-        let mut bytes = Vec::with_capacity(n);
+        let mut left = n;
         let mut next = *self;
-        while let Some((address, len)) = next.next_piece(segments, n - bytes.len()) {
-            mem.write_all_volatile_to(address, &mut bytes, len).ok()?;
+        while let Some((address, len)) = next.next_piece(segments, left) {
+            if mem.write_all_volatile_to(address, buf, len).is_err() {
+                return false;
+            }
+            left -= len;
         }
         *self = next;
-        Some(bytes)
+        true
     }
 
     fn skip(&mut self, segments: &[Segment], n: usize) -> bool {

@@ -1,4 +1,5 @@
-//! The clock by which the protocol's connection measures how long executions wait.
+//! The clock by which the protocol's connection keeps deadlines and measures how long executions
+//! wait.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -8,13 +9,22 @@ use forebay_exec_proto::host::Config;
 /// `config` with the system's monotonic clock.
 pub(crate) fn timed(config: Config) -> Config {
     Config {
-        clock: since_first,
+        clock: now,
         ..config
     }
 }
 
-/// The time since this was called first.
-fn since_first() -> Duration {
+/// The time since the clock was looked at first.
+pub(crate) fn now() -> Duration {
+    first().elapsed()
+}
+
+/// What this clock's time is to the system; `None` if it is beyond what that can say.
+pub(crate) fn instant(at: Duration) -> Option<Instant> {
+    first().checked_add(at)
+}
+
+fn first() -> Instant {
     static FIRST: OnceLock<Instant> = OnceLock::new();
-    FIRST.get_or_init(Instant::now).elapsed()
+    *FIRST.get_or_init(Instant::now)
 }

@@ -1,7 +1,7 @@
-//! Signals and kill, for a handle that stays and one that moved away.
+//! Signals, sizes and kill, for a handle that stays and one that moved away.
 
 use forebay_exec_proto::host;
-use forebay_exec_proto::host::Terminal;
+use forebay_exec_proto::host::{Conn, Terminal};
 
 use crate::ExecId;
 use crate::error::ControlError;
@@ -9,6 +9,7 @@ use crate::hub::Inner;
 use crate::lease::Lease;
 use crate::signal::Signal;
 use crate::sync::Arc;
+use crate::terminal::TerminalSize;
 
 /// Controls an execution whose handle is elsewhere. Clones are equal.
 ///
@@ -45,6 +46,20 @@ impl ExecControl {
         self.lease.signal(signal).await
     }
 
+    /// Gives the command's [terminal](crate::Exec::terminal) another size, which sends SIGWINCH to
+    /// its foreground process group.
+    ///
+    /// Waits for room and may be cancelled as [`signal`](Self::signal), and sizes that are awaited one
+    /// after another arrive in that order. Over an attach socket they wait apart from signals while the
+    /// VM's queue is full: signals go first, and of the sizes only the newest is kept.
+    ///
+    /// # Errors
+    /// [`ControlError::NoTerminal`]; [`ControlError::InvalidSize`] for one without rows or
+    /// columns; else as [`signal`](Self::signal).
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
+        self.lease.resize(size).await
+    }
+
     /// Kills everything in the execution, descendants included, with SIGKILL.
     ///
     /// Unlike tokio's `Child::kill` this neither waits nor fails: it needs no room in any
@@ -57,11 +72,33 @@ impl ExecControl {
 
 impl Lease {
     pub(crate) async fn signal(&self, signal: Signal) -> Result<(), ControlError> {
+        self.control(|conn, id| conn.signal(id, signal.number()))
+            .await
+    }
+
+    pub(crate) async fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
+        if !self.terminal {
+            return Err(ControlError::NoTerminal);
+        }
+        if !size.is_possible() {
+            let TerminalSize { rows, cols } = size;
+            return Err(ControlError::InvalidSize { rows, cols });
+        }
+        self.control(|conn, id| conn.resize(id, size.into())).await
+    }
+
+    async fn control(
+        &self,
+        put: impl Fn(&mut Conn, ExecId) -> Result<(), host::ControlError>,
+    ) -> Result<(), ControlError> {
         loop {
             // Registered before looking, so that nothing in between is missed. Nobody holds a
             // turn while waiting: a future that is never polled again delays no other.
             let changed = self.hub().control_room.notified();
-            let sent = self.step(|inner, id| try_signal(inner, id, signal));
+            let sent = self.step(|inner, id| {
+                let outcome = put(&mut inner.conn, id);
+                in_line(inner, id, outcome)
+            });
             if let Some(outcome) = sent {
                 return outcome;
             }
@@ -70,9 +107,13 @@ impl Lease {
     }
 }
 
-/// Puts the signal in line; `None` while there is no room.
-fn try_signal(inner: &mut Inner, id: ExecId, signal: Signal) -> Option<Result<(), ControlError>> {
-    let Err(error) = inner.conn.signal(id, signal.number()) else {
+/// What putting a control in line came to; `None` while there is no room.
+fn in_line(
+    inner: &Inner,
+    id: ExecId,
+    outcome: Result<(), host::ControlError>,
+) -> Option<Result<(), ControlError>> {
+    let Err(error) = outcome else {
         return Some(Ok(()));
     };
     if let Some(Terminal::Lost(reason)) = inner.conn.terminal(id) {

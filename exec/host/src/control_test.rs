@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use crate::fake_guest::{ByHand, FakeVm};
-use crate::{ControlError, ExecHandle, Signal};
+use crate::{ControlError, ExecHandle, Signal, TerminalSize};
 
 /// Controls that wait for the guest at most.
 const LINE: usize = 16;
@@ -20,7 +20,9 @@ fn full() -> (Arc<FakeVm>, ExecHandle) {
 }
 
 fn stall(vm: &FakeVm) -> ExecHandle {
-    vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap()
+    let exec = vm.client.exec("stall", [""; 0]);
+    vm.run(exec.terminal(TerminalSize::default()).spawn())
+        .unwrap()
 }
 
 #[test]
@@ -87,4 +89,59 @@ fn every_signal_that_waits_leaves_in_its_order_and_a_dropped_one_does_not() {
     vm.settle();
     let expected: Vec<u32> = [10; LINE].into_iter().chain(33..=64).collect();
     assert_eq!(vm.command(busy.id(), |c| c.signals.clone()), expected);
+}
+
+#[test]
+fn sizes_arrive_in_their_order_from_the_handle_its_parts_and_its_controls() {
+    let vm = FakeVm::new();
+    let handle = stall(&vm);
+    let (id, control) = (handle.id(), handle.control());
+    let size = |rows| TerminalSize { rows, cols: 80 };
+    vm.run(handle.resize(size(1))).unwrap();
+    vm.run(control.resize(size(2))).unwrap();
+    let parts = handle.split();
+    vm.run(parts.exit.resize(size(3))).unwrap();
+    vm.settle();
+    let sizes = vm.command(id, |command| command.sizes.clone());
+    assert_eq!(sizes, [(1, 80), (2, 80), (3, 80)]);
+    parts.exit.kill();
+    vm.settle();
+    let late = vm.run(control.resize(size(4)));
+    assert!(matches!(late, Err(ControlError::Ended)), "{late:?}");
+}
+
+#[test]
+fn a_size_for_no_terminal_or_that_none_has_is_refused_and_not_sent() {
+    let vm = FakeVm::new();
+    let handle = stall(&vm);
+    for (rows, cols) in [(0, 80), (24, 0)] {
+        let refused = vm
+            .run(handle.resize(TerminalSize { rows, cols }))
+            .unwrap_err();
+        assert!(
+            matches!(refused, ControlError::InvalidSize { .. }),
+            "{refused}"
+        );
+    }
+    let plain = vm.client.exec("stall", [""; 0]);
+    let plain = vm.run(plain.spawn()).unwrap();
+    let refused = vm.run(plain.resize(TerminalSize::default())).unwrap_err();
+    assert!(matches!(refused, ControlError::NoTerminal), "{refused}");
+    vm.settle();
+    for id in [handle.id(), plain.id()] {
+        assert!(vm.command(id, |command| command.sizes.is_empty()));
+    }
+}
+
+#[test]
+fn a_size_waits_for_room_as_a_signal_does() {
+    let (vm, busy) = full();
+    let mut waits = ByHand::new(busy.resize(TerminalSize::default()));
+    assert!(waits.poll().is_pending());
+    vm.hold.store(false, Ordering::Relaxed);
+    vm.settle();
+    assert!(waits.woken.is_set());
+    assert!(matches!(waits.poll(), Poll::Ready(Ok(()))));
+    vm.settle();
+    assert_eq!(vm.command(busy.id(), |c| c.sizes.clone()), [(24, 80)]);
 }

@@ -3,10 +3,12 @@
 //! program that exits with 1 is none of them.
 
 use std::io;
+use std::time::Duration;
 
 use forebay_exec_proto::host as proto;
 
 use crate::failure::{Failure, StdinError};
+use crate::output::ExecOutput;
 
 /// A command could not be run, or its result cannot be known.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -41,8 +43,8 @@ pub enum ExecError {
     InvalidRequest {
         /// The part of the request, such as `args[2]` or `env`.
         field: String,
-        /// What is wrong with it.
-        why: &'static str,
+        /// What is wrong with it: its value, and what would do.
+        why: String,
     },
     /// The request [demands bounds](crate::Exec::require_bounds), and the guest's agent keeps
     /// none. Nothing was sent.
@@ -57,6 +59,33 @@ pub enum ExecError {
     /// The program never ran; the guest says why.
     #[error("the program did not start: {0}")]
     NotStarted(Failure),
+    /// The command took longer than its [timeout](crate::Exec::timeout) and was killed for it; the
+    /// guest has confirmed its end.
+    #[error("the command took longer than its timeout of {limit:?} and was killed")]
+    TimedOut {
+        /// The timeout.
+        limit: Duration,
+        /// How it ended, which is by SIGKILL, and the output that was collected: none unless the
+        /// error comes from [`collect`](crate::ExecHandle::collect) or
+        /// [`output`](crate::Exec::output).
+        output: Box<ExecOutput>,
+    },
+    /// The command took longer than its [timeout](crate::Exec::timeout), and the guest did not
+    /// confirm within 5 s that it is dead: it may still run, and holds its slot until the guest does
+    /// or the VM ends. Of these 5 s none counts in which the guest waits for output to be read.
+    #[error(
+        "the command took longer than its timeout of {limit:?}, and the guest has not confirmed \
+         within 5 s that it is dead; it may still run: if the VM answers nothing else either, stop \
+         it"
+    )]
+    Unconfirmed {
+        /// The timeout.
+        limit: Duration,
+        /// What was collected of its stdout so far, as with [`TimedOut`](Self::TimedOut).
+        stdout: Vec<u8>,
+        /// The same of its stderr.
+        stderr: Vec<u8>,
+    },
     /// The guest broke the protocol for this execution, which was killed. Other executions go on.
     #[error("the guest broke the exec protocol, the execution was killed: {0}")]
     Protocol(Failure),
@@ -89,10 +118,21 @@ pub enum WriteError {
     },
 }
 
-/// A signal could not be sent.
+/// A signal or a terminal's new size could not be sent.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
+    /// The command runs without a [terminal](crate::Exec::terminal). Nothing was sent.
+    #[error("the command has no terminal that could have a size")]
+    NoTerminal,
+    /// No terminal can have this size. Nothing was sent.
+    #[error("a terminal of {rows} rows and {cols} columns: there must be at least one of each")]
+    InvalidSize {
+        /// Lines.
+        rows: u16,
+        /// Characters in a line.
+        cols: u16,
+    },
     /// The execution has ended. No other process was reached.
     #[error("the execution has ended")]
     Ended,
@@ -104,8 +144,9 @@ pub enum ControlError {
     },
 }
 
-/// `AtCapacity` is [`io::ErrorKind::QuotaExceeded`], `VmGone` is
-/// [`io::ErrorKind::ConnectionAborted`]; the error itself is the source.
+/// `AtCapacity` is [`io::ErrorKind::QuotaExceeded`]; `TimedOut`, `Unconfirmed` and a `NotStarted`
+/// that [is a timeout](Failure::is_timeout) are [`io::ErrorKind::TimedOut`]; `VmGone` is [`io::ErrorKind::ConnectionAborted`]; the error itself
+/// is the source.
 impl From<ExecError> for io::Error {
     fn from(error: ExecError) -> Self {
         let kind = match &error {
@@ -114,12 +155,14 @@ impl From<ExecError> for io::Error {
             ExecError::InvalidRequest { .. } => io::ErrorKind::InvalidInput,
             ExecError::Unbounded => io::ErrorKind::Unsupported,
             ExecError::NotReady => io::ErrorKind::NotConnected,
+            ExecError::NotStarted(failure) if failure.is_timeout() => io::ErrorKind::TimedOut,
             ExecError::NotStarted(failure) => match failure.kind {
                 crate::FailureKind::NotFound => io::ErrorKind::NotFound,
                 crate::FailureKind::PermissionDenied => io::ErrorKind::PermissionDenied,
                 crate::FailureKind::OutOfMemory => io::ErrorKind::OutOfMemory,
                 _ => io::ErrorKind::Other,
             },
+            ExecError::TimedOut { .. } | ExecError::Unconfirmed { .. } => io::ErrorKind::TimedOut,
             ExecError::Protocol(_) => io::ErrorKind::InvalidData,
             ExecError::VmGone { .. } => io::ErrorKind::ConnectionAborted,
         };
@@ -145,6 +188,10 @@ impl From<proto::StartError> for ExecError {
         match error {
             proto::StartError::AtCapacity { limit, active } => Self::AtCapacity { limit, active },
             proto::StartError::TooLarge { size, limit } => Self::TooLarge { size, limit },
+            proto::StartError::Timeout { limit } => Self::InvalidRequest {
+                field: "timeout".to_owned(),
+                why: format!("is {limit:?}, it must be more than zero and at most 292 000 years"),
+            },
             proto::StartError::Unbounded => Self::Unbounded,
             proto::StartError::NotReady => Self::NotReady,
             proto::StartError::Closed(reason) => Self::VmGone { reason },

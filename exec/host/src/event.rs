@@ -1,7 +1,7 @@
 //! What `ExecHandle::recv` reports, in the order in which it happened.
 
 use bytes::Bytes;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, StdinError};
 use crate::status::ExitStatus;
@@ -11,7 +11,7 @@ use crate::status::ExitStatus;
 /// `Started` comes first. Each stream's chunks come in their own order, and one of `Exited` and
 /// `Failed` comes last, after all output. A chunk has at most `output_chunk_size` bytes (16 KiB
 /// unless the VM was given another limit) and may end inside a character.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ExecEvent {
@@ -21,9 +21,9 @@ pub enum ExecEvent {
         pid: u32,
     },
     /// Bytes that it wrote to its stdout.
-    Stdout(#[serde(serialize_with = "as_bytes")] Bytes),
+    Stdout(Bytes),
     /// Bytes that it wrote to its stderr.
-    Stderr(#[serde(serialize_with = "as_bytes")] Bytes),
+    Stderr(Bytes),
     /// It no longer reads its stdin. It goes on running.
     StdinError(StdinError),
     /// It ended. Last event.
@@ -31,8 +31,4 @@ pub enum ExecEvent {
     /// It ended without an exit: the protocol was broken, or the VM is gone. Last event. (A
     /// program that never ran is an error of `spawn` already.)
     Failed(Failure),
-}
-
-fn as_bytes<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_bytes(bytes)
 }

@@ -2,21 +2,26 @@
 
 use std::ffi::{OsStr, OsString};
 use std::future::{Future, IntoFuture, poll_fn};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_exec_proto::host::{self, Event};
-use forebay_exec_proto::{ByteVec, EnvVar, Request, StdinMode};
 
 use crate::error::ExecError;
+use crate::group_limits::GroupLimits;
 use crate::handle::ExecHandle;
 use crate::hub::Hub;
 use crate::lease::{Lease, outcome};
-use crate::status::{ExecOutput, ExitStatus};
+use crate::output::ExecOutput;
+use crate::resource::Resource;
+use crate::status::ExitStatus;
+use crate::terminal::TerminalSize;
 use crate::waiting::Half;
+
+mod request;
 
 /// Where a command's stdin comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,16 +50,53 @@ impl Stdin {
 
 /// A command to be run in the guest: a builder, and by `.await` its result.
 ///
-/// Made by [`Client::exec`](crate::Client::exec). Names follow [`std::process::Command`]; what
-/// is different:
+/// Made by [`Client::exec`](crate::Client::exec). A value that is set again replaces the first,
+/// except where more are added: [`arg`](Self::arg), [`env`](Self::env), [`rlimit`](Self::rlimit).
+/// What no guest could do is [`ExecError::InvalidRequest`] before anything is sent. How a command
+/// may end, with an example of each, stands at [`ExecOutput`].
 ///
-/// * methods take and give the value, so that a request is one expression; nothing is sent
-///   before [`spawn`](Self::spawn), [`output`](Self::output), [`status`](Self::status) or
-///   `.await` is polled;
-/// * stdin is null unless asked for; stdout and stderr are always captured, each for itself;
-/// * the environment never comes from the host program: it is the VM's, plus what is set here;
-/// * the program is looked up in the `PATH` that the command will see;
-/// * dropping the handle kills the command (see [`ExecHandle`]).
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn example(client: forebay_exec::Client) -> Result<(), forebay_exec::ExecError> {
+/// use forebay_exec::{Resource, Stdin};
+/// let out = client
+///     .exec("sort", ["-u"])
+///     .stdin(Stdin::bytes("b\na\nb\n"))
+///     .env("LC_ALL", "C")
+///     .current_dir("/tmp")
+///     .user("nobody:nogroup")
+///     .rlimit(Resource::Nofile, 64, 64)
+///     .memory_limit(64 << 20)
+///     .process_limit(16)
+///     .timeout(Duration::from_secs(5))
+///     .await?;
+/// assert_eq!(out.stdout(), b"a\nb\n");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What is different from `std::process` and `tokio::process`
+/// Names are theirs where the meaning is.
+///
+/// | there | here |
+/// |---|---|
+/// | methods borrow the `Command` | they take and give the value, so that a request is one expression; [`Clone`] it to run it twice |
+/// | `spawn`, `output` and `status` act when called | nothing is sent before their future is polled; `.await` on the request itself is [`output`](Self::output) |
+/// | `spawn` blocks until the program runs | it is a future; dropped, it kills what it began |
+/// | stdin, stdout and stderr are inherited unless set | stdin is null unless set; stdout and stderr are always captured, each for itself |
+/// | the environment is inherited, `env_clear` empties it | it is never the host program's: it is the guest's and the VM's, and what is set here |
+/// | `current_dir` is the program's unless set | it is the VM's, in the guest |
+/// | whose `PATH` finds the program depends on the platform | the one that the command will see, in the guest |
+/// | `uid`, `gid`, `groups` | [`user`](Self::user), by number or by the guest's names |
+/// | `process_group`, `setsid` in a `pre_exec` | each command has a session, a process group and a control group of its own |
+/// | `pre_exec` for `setrlimit` and the like | [`rlimit`](Self::rlimit), [`memory_limit`](Self::memory_limit) and their like; no code of the host runs in the guest |
+/// | `tokio::time::timeout` around it leaves the process | [`timeout`](Self::timeout) kills all of it, whether or not anybody polls |
+/// | a child that is dropped runs on, unless `kill_on_drop` | it is killed, unless a sink or control lives or it was [detached](ExecHandle::detach) |
+/// | `kill` reaches the one process, and may fail | it reaches all that the command started, needs no waiting, and after the end does nothing |
+/// | `wait` never ends for a child whose full pipe nobody reads | [`wait`](ExecHandle::wait) discards what is unread |
+/// | `id()` may be another process's after the end | a signal goes to this execution or to nobody |
+/// | a program that nobody reads stands still when one of its pipes is full | when `output_limit` is reached, by stdout and stderr together |
+/// | `ExitStatus::into_raw`, `core_dumped` | none; there is the signal's name, the [duration](ExitStatus::duration) and the [usage](ExitStatus::usage) |
 #[derive(Debug, Clone)]
 #[must_use = "nothing runs until this is awaited, or spawned and awaited"]
 pub struct Exec {
@@ -64,6 +106,11 @@ pub struct Exec {
     env: Vec<(OsString, OsString)>,
     cwd: Option<OsString>,
     stdin: Stdin,
+    user: Option<OsString>,
+    terminal: Option<TerminalSize>,
+    rlimits: Vec<(Resource, u64, u64)>,
+    group: GroupLimits,
+    timeout: Option<Duration>,
     require_bounds: bool,
 }
 
@@ -76,6 +123,11 @@ impl Exec {
             env: Vec::new(),
             cwd: None,
             stdin: Stdin::null(),
+            user: None,
+            terminal: None,
+            rlimits: Vec::new(),
+            group: GroupLimits::default(),
+            timeout: None,
             require_bounds: false,
         }
     }
@@ -128,6 +180,101 @@ impl Exec {
         self
     }
 
+    /// Who runs the command: `app`, `1000`, `app:staff` or `1000:1001`; root if never called.
+    ///
+    /// Looked up in the guest's own `/etc/passwd` and `/etc/group`. A user with an entry there has
+    /// its groups, and its `HOME`, `USER`, `LOGNAME` and `SHELL` where the environment has none; a
+    /// number needs no entry. A group that is given stands in place of all others. A name that the
+    /// guest does not know is [`ExecError::NotStarted`], kind
+    /// [`UserSetup`](crate::FailureKind::UserSetup).
+    pub fn user(mut self, user: impl AsRef<OsStr>) -> Self {
+        self.user = Some(user.as_ref().to_owned());
+        self
+    }
+
+    /// Runs the command on a terminal of its own, of this size at first; see
+    /// [`ExecHandle::resize`] for later. `TERM` is set, unless the environment has it.
+    ///
+    /// What it writes to either output comes on stdout: a terminal has but one. Stdin is typed
+    /// into it, with its line editing and control characters until the command changes that: `^C`
+    /// is the byte 3. Closing stdin types `^D`, as long as lines are edited; a [null](Stdin::null)
+    /// stdin types nothing at all.
+    pub fn terminal(mut self, size: TerminalSize) -> Self {
+        self.terminal = Some(size);
+        self
+    }
+
+    /// Limits what each process of the command may take of one resource, and what it may raise
+    /// that to; [`Resource::UNLIMITED`] is no limit. Give each resource once, with `soft` at most
+    /// `hard`. What is not given is as the guest has it.
+    ///
+    /// A value that the guest's kernel refuses is [`ExecError::NotStarted`], kind
+    /// [`ResourceLimit`](crate::FailureKind::ResourceLimit).
+    pub fn rlimit(mut self, resource: Resource, soft: u64, hard: u64) -> Self {
+        self.rlimits.push((resource, soft, hard));
+        self
+    }
+
+    /// Most memory that all its processes together may hold, in bytes, 1 MiB or more; the page
+    /// cache that they fill counts, and is given up first. Whoever needs more is killed by the
+    /// guest's kernel: see [`ExitStatus::oom_killed`].
+    ///
+    /// In place of the VM's default, as for the following three. [`u64::MAX`] is no limit.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.group.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Most processes and threads at a time, 1 to 4 194 304, the command itself included. To start
+    /// one more fails with `EAGAIN` then.
+    pub fn process_limit(mut self, most: u32) -> Self {
+        self.group.process_limit = Some(most);
+        self
+    }
+
+    /// Its share of CPUs that others want too, 1 to 10 000 against the 100 of an execution that
+    /// says nothing. What nobody else wants it gets whatever its weight.
+    pub fn cpu_weight(mut self, weight: u16) -> Self {
+        self.group.cpu_weight = Some(weight);
+        self
+    }
+
+    /// Most CPU time, in CPUs, 0.01 to 1024: `0.5` is 50 ms in each 100 ms, `2.0` is two CPUs. It
+    /// stands still when that is used up.
+    pub fn cpu_limit(mut self, cpus: f64) -> Self {
+        self.group.cpu_limit = Some(cpus);
+        self
+    }
+
+    /// Kills the command, and everything in its execution, when it takes longer than this; never
+    /// if not called. More than zero, and at most 292 000 years; a later call replaces it.
+    ///
+    /// The time runs from the admission, which is the first poll of [`spawn`](Self::spawn) or of
+    /// what stands for it, by the monotonic clock of this process. The VM's own thread keeps it,
+    /// so it holds when nobody polls, when a `wait` was cancelled, when the handle was dropped
+    /// with a control left, and after [`detach`](ExecHandle::detach). For a client of an attach
+    /// socket the connection's thread does, and when that connection ends, all of the client's is
+    /// killed, detached or not. A program that has not started by then is killed when it starts, and
+    /// is not started if the guest has not taken its request yet: [`ExecError::NotStarted`] that
+    /// [is a timeout](crate::Failure::is_timeout).
+    ///
+    /// [`wait`](ExecHandle::wait) and [`collect`](ExecHandle::collect), and what stands for them
+    /// here, give [`ExecError::TimedOut`] when the guest has confirmed the end, with the output so
+    /// far; [`recv`](ExecHandle::recv) gives the exit. If the guest does not confirm it within 5 s,
+    /// not counting those in which it waits for output to be read, they give
+    /// [`ExecError::Unconfirmed`], while `recv` and the readers wait on: to be raced with
+    /// [`ExecExit::wait`](crate::ExecExit::wait) by who must not. A command that ends by itself at
+    /// about its deadline, or by a SIGKILL from elsewhere, has the exit that it has, or the timeout;
+    /// never both.
+    ///
+    /// The end is the report of the exit, which comes after the output before it. If that is read so
+    /// late that the deadline passes in between, the exit stays what it was, but background jobs that
+    /// the command left are killed.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
     /// Refuses to run, with [`ExecError::Unbounded`], in a guest that keeps none of the
     /// [`Limits`](crate::Limits): a legacy one, which only a VM has that was told to allow it. Over
     /// an attach socket that is so for every command.
@@ -144,10 +291,12 @@ impl Exec {
     /// # Errors
     /// Nothing was sent: [`ExecError::InvalidRequest`], [`ExecError::AtCapacity`],
     /// [`ExecError::TooLarge`], [`ExecError::NotReady`], [`ExecError::Unbounded`]. The program did not run:
-    /// [`ExecError::NotStarted`]. Or [`ExecError::Protocol`], [`ExecError::VmGone`].
+    /// [`ExecError::NotStarted`]. Or [`ExecError::Unconfirmed`], [`ExecError::Protocol`],
+    /// [`ExecError::VmGone`].
     pub async fn spawn(self) -> Result<ExecHandle, ExecError> {
         let piped = self.stdin.0 == host::Stdin::Pipe;
-        let require_bounds = self.require_bounds;
+        let (require_bounds, timeout) = (self.require_bounds, self.timeout);
+        let terminal = self.terminal.is_some();
         let (hub, request, stdin) = self.into_request()?;
         // Encoded before the lock is taken, and kept until it is free again: a refused start is
         // dropped by the hub, but the caller's stdin bytes must not end in there.
@@ -155,25 +304,39 @@ impl Exec {
         if require_bounds {
             start = start.demanding_bounds();
         }
+        if let Some(timeout) = timeout {
+            start = start.with_timeout(timeout)?;
+        }
         let id = hub.step(|inner| inner.start(start.clone()))?;
         // From here on a drop of this future is a drop of the last handle.
-        let lease = Lease::new(hub, id);
+        let lease = Lease::new(hub, id, terminal);
         drop(start);
         tracing::debug!(exec = %id, "admitted");
-        let first =
-            poll_fn(|cx| lease.poll(cx, Half::Events, |inner, id| inner.conn.next_event(id)));
+        let first = poll_fn(|cx| {
+            lease.poll(cx, Half::Events, |inner, id| {
+                match inner.conn.next_event(id) {
+                    Some(event) => Some(Ok(event)),
+                    None => inner.conn.unconfirmed(id).map(Err),
+                }
+            })
+        });
         match first.await {
-            Event::Started { pid } => {
+            Ok(Event::Started { pid }) => {
                 tracing::debug!(exec = %id, pid, "started");
                 Ok(ExecHandle::new(lease, pid, piped))
             }
-            Event::End(terminal) => match outcome(&terminal) {
+            Ok(Event::End(terminal)) => match outcome(&terminal) {
                 Err(error) => Err(error),
                 Ok(_) => Err(out_of_order("an exit came before the start")),
             },
-            Event::Stdout(_) | Event::Stderr(_) | Event::StdinError(_) => {
+            Ok(Event::Stdout(_) | Event::Stderr(_) | Event::StdinError(_)) => {
                 Err(out_of_order("output came before the start"))
             }
+            Err(limit) => Err(ExecError::Unconfirmed {
+                limit,
+                stdout: Vec::new(),
+                stderr: Vec::new(),
+            }),
         }
     }
 
@@ -182,7 +345,8 @@ impl Exec {
     /// A piped stdin is closed at once. Dropping the future kills the command.
     ///
     /// # Errors
-    /// As [`spawn`](Self::spawn), and [`ExecError::Protocol`] or [`ExecError::VmGone`] later.
+    /// As [`spawn`](Self::spawn), and [`ExecError::TimedOut`], [`ExecError::Unconfirmed`],
+    /// [`ExecError::Protocol`] or [`ExecError::VmGone`] later.
     /// A program that exits with a code other than 0 is no error.
     pub async fn output(self) -> Result<ExecOutput, ExecError> {
         self.spawn().await?.collect().await
@@ -197,44 +361,6 @@ impl Exec {
     pub async fn status(self) -> Result<ExitStatus, ExecError> {
         self.spawn().await?.wait().await
     }
-
-    /// Checks what no program could be given, and puts the rest in wire form.
-    fn into_request(self) -> Result<(Arc<Hub>, Request, host::Stdin), ExecError> {
-        if self.program.is_empty() {
-            return Err(invalid("program", "is empty"));
-        }
-        let mut argv = Vec::with_capacity(self.args.len().saturating_add(1));
-        argv.push(word(self.program, || "program".to_owned())?);
-        for (index, arg) in self.args.into_iter().enumerate() {
-            argv.push(word(arg, || format!("args[{index}]"))?);
-        }
-        let mut env = Vec::with_capacity(self.env.len());
-        for (index, (key, value)) in self.env.into_iter().enumerate() {
-            if key.is_empty() {
-                return Err(invalid(format!("the name of env[{index}]"), "is empty"));
-            }
-            if key.as_bytes().contains(&b'=') {
-                return Err(invalid(format!("the name of env[{index}]"), "contains '='"));
-            }
-            let key = word(key, || format!("the name of env[{index}]"))?;
-            let value = word(value, || format!("the value of env[{index}]"))?;
-            env.push(EnvVar { key, value });
-        }
-        let cwd = match self.cwd {
-            Some(dir) if dir.is_empty() => return Err(invalid("current_dir", "is empty")),
-            Some(dir) => Some(word(dir, || "current_dir".to_owned())?),
-            None => None,
-        };
-        // The connection sets the stdin mode from the second argument of its `start`.
-        let request = Request {
-            argv,
-            env,
-            cwd,
-            stdin: StdinMode::Null,
-            ..Request::default()
-        };
-        Ok((self.hub, request, self.stdin.0))
-    }
 }
 
 impl IntoFuture for Exec {
@@ -244,20 +370,6 @@ impl IntoFuture for Exec {
     /// [`Exec::output`].
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.output())
-    }
-}
-
-fn word(text: OsString, field: impl FnOnce() -> String) -> Result<ByteVec, ExecError> {
-    if text.as_bytes().contains(&0) {
-        return Err(invalid(field(), "contains a NUL byte"));
-    }
-    Ok(ByteVec::from(text.into_vec()))
-}
-
-fn invalid(field: impl Into<String>, why: &'static str) -> ExecError {
-    ExecError::InvalidRequest {
-        field: field.into(),
-        why,
     }
 }
 

@@ -3,7 +3,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::{Exec, Stdin};
 use crate::fake_guest::{ByHand, FakeVm};
-use crate::{ExecError, FailureKind, Limits};
+use crate::{ExecError, Failure, FailureKind, Limits};
 
 #[test]
 fn awaiting_a_command_gives_its_status_and_output() {
@@ -121,6 +121,14 @@ fn a_program_that_is_not_found_is_a_typed_error_of_spawn() {
         (FailureKind::NotFound, Some(2))
     );
     assert_eq!(failure.stage, "execve");
+    assert_eq!(failure.errno_name().as_deref(), Some("ENOENT"));
+    for unnamed in [None, Some(0), Some(-2), Some(100_000)] {
+        let odd = Failure {
+            errno: unnamed,
+            ..failure.clone()
+        };
+        assert_eq!(odd.errno_name(), None, "{unnamed:?}");
+    }
     let text = error.to_string();
     assert!(
         text.contains("execve: missing: No such file or directory (errno 2)"),

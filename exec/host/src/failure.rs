@@ -4,10 +4,11 @@
 use std::fmt;
 
 use forebay_exec_proto as proto;
-use serde::Serialize;
+use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
 
 /// What kind of fault kept a program from running.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -39,7 +40,8 @@ pub enum FailureKind {
     Protocol,
     /// The VM or its agent is gone. The program may have run.
     VmGone,
-    /// Anything else; errno and message say what.
+    /// Anything else; errno and message say what. Also what a kind of a newer version is read as.
+    #[serde(other)]
     Other,
 }
 
@@ -66,7 +68,7 @@ impl From<proto::FailureKind> for FailureKind {
 
 /// An execution that ended without an exit: the program never ran, the guest broke the protocol,
 /// or the VM is gone. Shown as `execve: No such file or directory (errno 2)`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
     /// What kind of fault.
@@ -80,6 +82,23 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The name of the error number, such as `ENOENT`; `None` if there is none, or Linux has no
+    /// such error.
+    #[must_use]
+    pub fn errno_name(&self) -> Option<String> {
+        match Errno::from_raw(self.errno?) {
+            Errno::UnknownErrno => None,
+            known => Some(format!("{known:?}")),
+        }
+    }
+
+    /// Whether it never ran because its [timeout](crate::Exec::timeout) was over before the guest
+    /// had taken its request.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.kind == FailureKind::Other && self.stage == proto::host::TIMEOUT_STAGE
+    }
+
     pub(crate) fn vm_gone(reason: &str) -> Self {
         Self {
             kind: FailureKind::VmGone,
@@ -122,7 +141,7 @@ impl fmt::Display for Failure {
 
 /// The command no longer reads its stdin. Not an end: the execution goes on and its exit will
 /// still be reported.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StdinError {
     /// The guest kernel's error number, usually that of `EPIPE`.

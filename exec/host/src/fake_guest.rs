@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use forebay_exec_proto::frame::FromGuest;
 use forebay_exec_proto::guest::Conn;
@@ -60,6 +61,7 @@ pub(crate) struct FakeVm {
 #[derive(Default)]
 struct FakeLink {
     kicks: AtomicUsize,
+    alarms: Mutex<Vec<Instant>>,
     state: Mutex<(bool, bool)>,
     changed: Condvar,
 }
@@ -71,6 +73,13 @@ impl Link for FakeLink {
             "asked to pull inside a call of the device: a VM would deadlock here"
         );
         self.kicks.fetch_add(1, Ordering::Relaxed);
+        self.state.lock().unwrap().0 = true;
+        self.changed.notify_all();
+    }
+
+    fn expire_at(&self, at: Instant) {
+        assert!(!INSIDE.get(), "no lock of the device may be held");
+        self.alarms.lock().unwrap().push(at);
         self.state.lock().unwrap().0 = true;
         self.changed.notify_all();
     }
@@ -157,6 +166,18 @@ impl FakeVm {
         self.link.kicks.load(Ordering::Relaxed)
     }
 
+    /// The guest reads again, and its loop learns of it.
+    pub(crate) fn go_on(&self) {
+        self.hold.store(false, Ordering::Relaxed);
+        self.link.state.lock().unwrap().0 = true;
+        self.link.changed.notify_all();
+    }
+
+    /// The times at which the link was asked to have deadlines looked at.
+    pub(crate) fn alarms(&self) -> Vec<Instant> {
+        self.link.alarms.lock().unwrap().clone()
+    }
+
     /// Moves some frames each way and lets the commands do what they can. Whether anything
     /// moved.
     pub(crate) fn round(&self) -> bool {
@@ -240,10 +261,19 @@ impl FakeVm {
         let vm = Arc::clone(self);
         let thread = std::thread::spawn(move || {
             loop {
+                let deadline = vm.hub.expire();
                 while vm.round() && !vm.link.state.lock().unwrap().1 {}
                 let mut state = vm.link.state.lock().unwrap();
                 while !state.0 && !state.1 {
-                    state = vm.link.changed.wait(state).unwrap();
+                    let Some(deadline) = deadline else {
+                        state = vm.link.changed.wait(state).unwrap();
+                        continue;
+                    };
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    state = vm.link.changed.wait_timeout(state, left).unwrap().0;
                 }
                 if state.1 {
                     return;

@@ -10,12 +10,14 @@ use crate::control::ExecControl;
 use crate::error::{ControlError, ExecError};
 use crate::event::ExecEvent;
 use crate::failure::Failure;
-use crate::lease::{Lease, outcome};
+use crate::lease::{End, Lease, outcome};
+use crate::output::ExecOutput;
 use crate::reader::ExecReader;
 use crate::signal::Signal;
 use crate::sink::ExecSink;
-use crate::status::{ExecOutput, ExitStatus};
+use crate::status::ExitStatus;
 use crate::sync::Arc;
+use crate::terminal::TerminalSize;
 use crate::waiting::Half;
 
 /// Events that `collect` takes at most under one lock.
@@ -31,6 +33,7 @@ const BATCH: usize = 32;
 /// | the handle, while an [`ExecSink`] or [`ExecControl`] lives | the command runs on; its output is discarded as it comes, so that it never waits for a reader |
 /// | the last of handle, parts, sink and controls | everything in the execution is killed |
 /// | any of them, after [`detach`](Self::detach) | nothing is killed |
+/// | an attached client's connection, as when its process ends | everything of it is killed, detached or not |
 ///
 /// An untaken stdin is closed when the handle goes. The execution's slot is free when its
 /// process has exited and its output was read, or discarded as above.
@@ -113,6 +116,9 @@ impl ExecHandle {
     /// The next event, in the order described at [`ExecEvent`]; `None` after the last.
     ///
     /// Taking a chunk is what gives the command room for more output. Cancelling loses nothing.
+    ///
+    /// A command that its [timeout](crate::Exec::timeout) killed has an exit like any other here,
+    /// with [`timed_out`](ExitStatus::timed_out), whenever the guest confirms it.
     pub async fn recv(&mut self) -> Option<ExecEvent> {
         if !std::mem::replace(&mut self.start_told, true) {
             return Some(ExecEvent::Started { pid: self.pid });
@@ -142,10 +148,13 @@ impl ExecHandle {
     /// closes a stdin that was not taken, since a chatty or a reading command would never end
     /// otherwise. May be called again.
     ///
-    /// Cancelling it does neither end the command nor undo the discarding.
+    /// Cancelling it does neither end the command nor undo the discarding, nor does it stop the
+    /// clock of a [timeout](crate::Exec::timeout).
     ///
     /// # Errors
-    /// [`ExecError::Protocol`] or [`ExecError::VmGone`]: how the command ended is not known.
+    /// [`ExecError::TimedOut`]: it was killed by its timeout. [`ExecError::Unconfirmed`]: the
+    /// same, and the guest did not confirm its end within 5 s; a later call tells the end, should
+    /// it come. [`ExecError::Protocol`] or [`ExecError::VmGone`]: how it ended is not known.
     pub async fn wait(&mut self) -> Result<ExitStatus, ExecError> {
         drop(self.stdin.take());
         for stream in Stream::ALL {
@@ -160,49 +169,41 @@ impl ExecHandle {
     /// Dropping the future drops the handle.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); the output so far is lost then. Use [`recv`](Self::recv) to
-    /// keep what arrives.
+    /// As [`wait`](Self::wait). [`ExecError::TimedOut`] and [`ExecError::Unconfirmed`] hold the
+    /// output so far; with the others it is lost: use [`recv`](Self::recv) to keep what arrives.
     pub async fn collect(mut self) -> Result<ExecOutput, ExecError> {
         drop(self.stdin.take());
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let mut batch = Vec::with_capacity(BATCH);
         loop {
-            poll_fn(|cx| {
+            let end = poll_fn(|cx| {
                 self.lease.poll(cx, Half::Events, |inner, id| {
-                    while batch.len() < BATCH {
+                    let end = End::of(&inner.conn, id);
+                    // What writes on after its time is not listened to for ever.
+                    let most = match end {
+                        Some(End::Unconfirmed(_)) => usize::MAX,
+                        _ => BATCH,
+                    };
+                    while batch.len() < most {
                         match inner.conn.next_event(id) {
                             Some(event) => batch.push(event),
+                            None if end.is_some() => return Some(end),
                             None => break,
                         }
                     }
-                    (!batch.is_empty() || inner.conn.terminal(id).is_some()).then_some(())
+                    (!batch.is_empty()).then_some(None)
                 })
-            })
-            .await;
-            // An empty batch with an end: `recv` has reported the last event before.
-            let over = batch.is_empty();
+            });
+            let end = end.await;
             for event in batch.drain(..) {
                 match event {
                     Event::Stdout(data) => stdout.extend_from_slice(&data),
                     Event::Stderr(data) => stderr.extend_from_slice(&data),
-                    Event::Started { .. } | Event::StdinError(_) => {}
-                    Event::End(terminal) => {
-                        let status = outcome(&terminal)?;
-                        return Ok(ExecOutput {
-                            status,
-                            stdout,
-                            stderr,
-                        });
-                    }
+                    Event::Started { .. } | Event::StdinError(_) | Event::End(_) => {}
                 }
             }
-            if over {
-                let status = self.lease.ended().await?;
-                return Ok(ExecOutput {
-                    status,
-                    stdout,
-                    stderr,
-                });
+            if let Some(end) = end {
+                return end.result(stdout, stderr);
             }
         }
     }
@@ -213,6 +214,14 @@ impl ExecHandle {
     /// As there.
     pub async fn signal(&self, signal: Signal) -> Result<(), ControlError> {
         self.lease.signal(signal).await
+    }
+
+    /// Gives its terminal another size; see [`ExecControl::resize`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
+        self.lease.resize(size).await
     }
 
     /// Kills everything in the execution; see [`ExecControl::kill`].
@@ -230,6 +239,9 @@ impl ExecHandle {
     /// Lets the command run on without a handle. Its output is discarded as it comes, an
     /// untaken stdin is closed, and its slot is free when it has exited. A sink or control
     /// that lives keeps working, and dropping it no longer kills.
+    ///
+    /// Over an attach socket that holds until the client's [connection](crate::Client::connect) ends,
+    /// which kills everything that the client has started, detached or not.
     pub fn detach(self) -> ExecId {
         self.lease.detach();
         self.lease.id()
@@ -257,10 +269,12 @@ impl ExecExit {
     /// Waits for the end; may be called again, and cancelling it does nothing.
     ///
     /// Unlike [`ExecHandle::wait`] it discards nothing: the end is known only after all output
-    /// has been received, so somebody must read the readers, or drop them.
+    /// has been received, so somebody must read the readers, or drop them. That of a command that
+    /// its timeout killed is not unconfirmed for that: time in which the guest waits for them does
+    /// not count.
     ///
     /// # Errors
-    /// [`ExecError::Protocol`] or [`ExecError::VmGone`]: how the command ended is not known.
+    /// As there.
     pub async fn wait(&mut self) -> Result<ExitStatus, ExecError> {
         self.lease.ended().await
     }
@@ -271,6 +285,14 @@ impl ExecExit {
     /// As there.
     pub async fn signal(&self, signal: Signal) -> Result<(), ControlError> {
         self.lease.signal(signal).await
+    }
+
+    /// Gives its terminal another size; see [`ExecControl::resize`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
+        self.lease.resize(size).await
     }
 
     /// Kills everything in the execution; see [`ExecControl::kill`].

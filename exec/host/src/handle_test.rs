@@ -399,20 +399,3 @@ fn a_cancelled_recv_loses_nothing() {
     }
     assert!(all == patterned(100_000));
 }
-
-#[test]
-fn results_serialize_for_people_and_programs() {
-    let vm = FakeVm::new();
-    let output = vm.run(vm.client.exec("exit", ["3"]).output()).unwrap();
-    let json = serde_json::to_value(output.status()).unwrap();
-    assert_eq!(
-        json,
-        serde_json::json!({ "code": 3, "signal": null, "duration_us": 1500 })
-    );
-    let mut handle = spawn(&vm, "stall", []);
-    handle.kill();
-    let status = vm.run(handle.wait()).unwrap();
-    let json = serde_json::to_value(ExecEvent::Exited(status)).unwrap();
-    let data = serde_json::json!({ "code": -1, "signal": "SIGKILL", "duration_us": 1 });
-    assert_eq!(json, serde_json::json!({ "event": "exited", "data": data }));
-}

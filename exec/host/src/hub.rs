@@ -9,7 +9,7 @@
 //!
 //! It owns the connection and the wakers and nothing else: no thread, no task, no queue. What
 //! must go on when the application does not poll happens inside the calls of the VM's threads:
-//! routing, acknowledgements, discards, fixed-bytes stdin.
+//! routing, acknowledgements, discards, fixed-bytes stdin, deadlines.
 //!
 //! # Wakers and the link
 //!
@@ -26,10 +26,12 @@ mod wakes;
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use forebay_exec_proto::host::{Config, ConfigError, Conn, Frame, Verdict, View};
 use forebay_exec_proto::{HEADER_LEN, Limits, Ready};
 
+use crate::chunks::Chunks;
 use crate::clock;
 use crate::error::ExecError;
 use crate::sync::{Mutex, MutexGuard, Notify};
@@ -51,6 +53,13 @@ pub trait Link: Send + Sync {
     /// Once called, it is not called again until `next_to_guest` has given `None` or the
     /// connection ended: a call that is ignored for good stops the channel.
     fn transmit(&self);
+
+    /// A deadline was set that comes before the others: call [`Hub::expire`] at this time, unless
+    /// it will be called earlier already. Calls may overtake each other, so the earliest counts
+    /// until `expire` is called.
+    ///
+    /// Called where [`transmit`](Self::transmit) is, and must not block.
+    fn expire_at(&self, at: Instant);
 }
 
 /// One VM's executions: the only place where they are admitted, routed and counted.
@@ -64,6 +73,7 @@ pub struct Hub {
     ready: Notify,
     /// Wakes every caller that waits for control room; each then tries for itself.
     pub(crate) control_room: Notify,
+    chunks: Arc<Chunks>,
     /// Dropped with the hub: what ends with its last user.
     kept: OnceLock<Box<dyn Any + Send + Sync>>,
 }
@@ -77,7 +87,8 @@ impl Hub {
     /// connection's first message; the error names the value and its bounds.
     pub fn new(config: Config) -> Result<Arc<Self>, ConfigError> {
         config.validate()?;
-        Ok(Self::around(Conn::new(clock::timed(config))))
+        let chunk = config.limits.output_chunk_size;
+        Ok(Self::around(Conn::new(clock::timed(config)), chunk))
     }
 
     /// A hub whose other end is a relay, in the program that has the VM.
@@ -86,11 +97,16 @@ impl Hub {
     /// As [`new`](Self::new).
     pub(crate) fn facing_relay(config: Config) -> Result<Arc<Self>, ConfigError> {
         config.validate()?;
-        Ok(Self::around(Conn::facing_relay(clock::timed(config))))
+        let chunk = config.limits.output_chunk_size;
+        Ok(Self::around(
+            Conn::facing_relay(clock::timed(config)),
+            chunk,
+        ))
     }
 
-    fn around(conn: Conn) -> Arc<Self> {
+    fn around(conn: Conn, chunk: u32) -> Arc<Self> {
         Arc::new(Self {
+            chunks: Chunks::new(chunk as usize),
             inner: Mutex::new(Inner::around(conn)),
             link: OnceLock::new(),
             ready: Notify::new(),
@@ -145,13 +161,21 @@ impl Hub {
         self.note(|inner| inner.conn.judge(head, rest))
     }
 
-    /// Takes the payload of the frame that was accepted last. The allocation is retained until
-    /// the application consumed it, so it should have exactly the payload's size. Followed up
-    /// as [`judge`](Self::judge) is.
+    /// An empty buffer for a payload of `len` bytes, which [`deliver`](Self::deliver) then takes.
+    /// Output chunks of full size get one that was used before, if there is one.
+    #[must_use]
+    pub fn room_for(&self, len: usize) -> Vec<u8> {
+        self.chunks.room_for(len)
+    }
+
+    /// Takes the payload of the frame that was accepted last. It is retained until the application
+    /// consumed it; room that it has to spare is given back, except in a buffer of
+    /// [`room_for`](Self::room_for). Followed up as [`judge`](Self::judge) is.
     ///
     /// # Errors
     /// The connection cannot go on: end it, and report that by [`closed`](Self::closed).
     pub fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {
+        let payload = self.chunks.shared(payload);
         self.note(|inner| inner.conn.deliver(payload))
     }
 
@@ -170,8 +194,28 @@ impl Hub {
     /// they are over and no lock is held that a waker, or the drop of one, might want. A waker
     /// may drop handles or the VM, and what it causes may call [`Link::transmit`] on this thread.
     pub fn settle(&self) {
-        let due = self.lock().take_due();
+        let mut inner = self.lock();
+        let due = inner.take_due();
+        let idle = inner.conn.active() == 0;
+        drop(inner);
+        if idle {
+            self.chunks.release();
+        }
         due.carry_out(&self.ready, &self.control_room);
+    }
+
+    /// Kills the executions that have had their time, and tells whoever waits for one whose end
+    /// the guest has not confirmed. Gives when to call again; a deadline that is set meanwhile and
+    /// comes earlier is told by [`Link::expire_at`]. A call that comes too early does nothing.
+    ///
+    /// Wakes by itself and may call [`Link::transmit`], so call it with no lock held.
+    pub fn expire(&self) -> Option<Instant> {
+        self.expire_by(clock::now()).and_then(clock::instant)
+    }
+
+    /// As [`expire`](Self::expire), when the time is `now`.
+    pub(crate) fn expire_by(&self, now: Duration) -> Option<Duration> {
+        self.step(|inner| inner.expire(now))
     }
 
     /// Waits until the agent has answered the bootstrap and executions may start.
@@ -233,11 +277,25 @@ impl Hub {
         let outcome = change(&mut inner);
         inner.collect();
         let due = inner.take_due();
+        let idle = inner.conn.active() == 0;
         let kick = self.link.get().filter(|_| inner.due_kick());
+        let alarm = self
+            .link
+            .get()
+            .and_then(|link| Some((link, inner.due_alarm()?)));
         drop(inner);
+        if idle {
+            self.chunks.release();
+        }
         // The link first: it is marked as told, and must be, whatever a waker does.
         if let Some(link) = kick.and_then(Weak::upgrade) {
             link.transmit();
+        }
+        if let Some((link, at)) = alarm
+            && let Some(at) = clock::instant(at)
+            && let Some(link) = link.upgrade()
+        {
+            link.expire_at(at);
         }
         due.carry_out(&self.ready, &self.control_room);
         outcome

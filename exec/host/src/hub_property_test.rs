@@ -8,12 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 use forebay_exec_proto::frame::FromGuest;
 use forebay_exec_proto::{ExecId, Header};
 use proptest::prelude::*;
 use tokio::io::AsyncReadExt as _;
 
+use crate::clock;
 use crate::fake_guest::{ByHand, FakeVm};
 use crate::{
     ExecControl, ExecError, ExecExit, ExecHandle, ExecReader, ExecSink, ExecView, Limits, Signal,
@@ -44,8 +46,10 @@ const PROGRAMS: [&[&str]; 9] = [
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// Asks for this program, with a request this long.
-    Start(usize, usize),
+    /// Asks for this program, with a request this long, and maybe so many seconds to run.
+    Start(usize, usize, Option<u64>),
+    /// So many seconds pass.
+    Pass(u64),
     /// Polls every start under way.
     PollStarts,
     /// Drops a start under way.
@@ -88,7 +92,9 @@ fn op() -> impl Strategy<Value = Op> {
     let size = prop_oneof![4 => Just(0usize), 1 => 0..40_000usize];
     let at = 0..8usize;
     prop_oneof![
-        8 => (0..PROGRAMS.len(), size).prop_map(|(program, size)| Op::Start(program, size)),
+        8 => (0..PROGRAMS.len(), size, prop::option::of(1..20u64))
+            .prop_map(|(program, size, limit)| Op::Start(program, size, limit)),
+        2 => (0..8u64).prop_map(Op::Pass),
         8 => Just(Op::PollStarts),
         2 => at.clone().prop_map(Op::CancelStart),
         8 => at.clone().prop_map(Op::Receive),
@@ -132,6 +138,10 @@ struct World {
     admitted: usize,
     /// Those that nobody will kill.
     detached: BTreeSet<ExecId>,
+    /// Seconds that have passed.
+    now: u64,
+    /// The seconds after which an execution has had its time.
+    deadlines: BTreeMap<ExecId, u64>,
 }
 
 impl World {
@@ -143,12 +153,18 @@ impl World {
             slots: BTreeMap::new(),
             admitted: 0,
             detached: BTreeSet::new(),
+            now: 0,
+            deadlines: BTreeMap::new(),
         }
     }
 
     fn apply(&mut self, op: &Op) {
         match *op {
-            Op::Start(program, size) => self.start(PROGRAMS[program], size),
+            Op::Start(program, size, limit) => self.start(PROGRAMS[program], size, limit),
+            Op::Pass(seconds) => {
+                self.now += seconds;
+                self.vm.hub.expire_by(self.time());
+            }
             Op::PollStarts => self.poll_starts(),
             Op::CancelStart(at) => drop(take(&mut self.starting, at)),
             Op::Receive(at) => match pick(&mut self.held, at) {
@@ -239,16 +255,28 @@ impl World {
         }
     }
 
-    fn start(&mut self, words: &[&str], size: usize) {
+    /// The time, in whose seconds the few milliseconds of a test do not count.
+    fn time(&self) -> Duration {
+        clock::now() + Duration::from_secs(self.now)
+    }
+
+    fn start(&mut self, words: &[&str], size: usize, limit: Option<u64>) {
         let before = self.vm.client.active();
         let exec = self.vm.client.exec(words[0], &words[1..]);
-        let exec = exec.env("PAD", "p".repeat(size)).stdin(Stdin::piped());
+        let mut exec = exec.env("PAD", "p".repeat(size)).stdin(Stdin::piped());
+        if let Some(limit) = limit {
+            exec = exec.timeout(Duration::from_secs(self.now + limit));
+        }
         let mut start: Starting = ByHand::new(Box::pin(exec.spawn()));
         match start.poll() {
             Poll::Pending => {
                 assert!(before < LIMITS.max_executions, "admitted beyond the cap");
                 assert_eq!(self.vm.client.active(), before + 1);
                 self.admitted += 1;
+                let view = self.vm.hub.inspect();
+                let id = view.executions.last().map(|exec| exec.id);
+                self.deadlines
+                    .extend(id.zip(limit.map(|limit| self.now + limit)));
                 self.starting.push(start);
             }
             Poll::Ready(Err(ExecError::AtCapacity { limit, active })) => {
@@ -269,7 +297,10 @@ impl World {
                 Poll::Pending => self.starting.push(start),
                 Poll::Ready(Ok(handle)) => self.held.push(Held::Whole(handle)),
                 Poll::Ready(Err(
-                    ExecError::NotStarted(_) | ExecError::Protocol(_) | ExecError::VmGone { .. },
+                    ExecError::NotStarted(_)
+                    | ExecError::Unconfirmed { .. }
+                    | ExecError::Protocol(_)
+                    | ExecError::VmGone { .. },
                 )) => {}
                 Poll::Ready(Err(error)) => panic!("{error}"),
             }
@@ -353,10 +384,21 @@ impl World {
     /// Everything ends; then every slot is there again.
     fn finish(mut self, gone: bool) {
         self.vm.hold.store(false, Ordering::Relaxed);
+        self.vm.hub.expire_by(self.time());
         self.vm.settle();
         let view = self.vm.hub.inspect();
         let cut_off = view.executions.iter().find(|e| e.phase == "condemned");
         assert_eq!(cut_off, None, "what broke a rule ends whoever reads it");
+        for exec in &view.executions {
+            let expired = self
+                .deadlines
+                .get(&exec.id)
+                .is_some_and(|at| *at <= self.now);
+            assert!(
+                !(expired && exec.phase == "started"),
+                "{exec:?} had its time"
+            );
+        }
         if gone {
             self.vm.hub.vm_gone("stopped");
             self.check();
@@ -380,7 +422,7 @@ impl World {
             self.open();
             self.vm.settle();
             for _ in 0..=LIMITS.max_executions {
-                self.start(&["stall"], 0);
+                self.start(&["stall"], 0, None);
             }
             assert_eq!(self.vm.client.active(), LIMITS.max_executions);
         }

@@ -139,6 +139,8 @@ fn a_link_that_comes_late_is_kicked_for_what_waits() {
         fn transmit(&self) {
             *self.0.lock().unwrap() += 1;
         }
+
+        fn expire_at(&self, _at: std::time::Instant) {}
     }
     let hub = Hub::new(Config::default()).unwrap();
     hub.opened();

@@ -4,14 +4,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use forebay_exec_proto::host::Terminal;
+use forebay_exec_proto::host::{Conn, Terminal};
 use forebay_exec_proto::{ExecId, Stream};
 
 use crate::attach;
 use crate::error::ExecError;
 use crate::failure::{Failure, FailureKind};
 use crate::hub::{Hub, Inner};
+use crate::output::ExecOutput;
 use crate::status::ExitStatus;
 use crate::sync::{self, AtomicBool, Semaphore};
 use crate::waiting::Half;
@@ -24,16 +26,19 @@ use crate::waiting::Half;
 pub(crate) struct Lease {
     hub: Arc<Hub>,
     id: ExecId,
+    /// The command has a terminal, which a size can be meant for.
+    pub(crate) terminal: bool,
     detached: AtomicBool,
     /// Whose write or close it is: callers in the order in which they came.
     pub(crate) stdin_turn: Semaphore,
 }
 
 impl Lease {
-    pub(crate) fn new(hub: Arc<Hub>, id: ExecId) -> sync::Arc<Self> {
+    pub(crate) fn new(hub: Arc<Hub>, id: ExecId, terminal: bool) -> sync::Arc<Self> {
         sync::Arc::new(Self {
             hub,
             id,
+            terminal,
             detached: AtomicBool::new(false),
             stdin_turn: Semaphore::new(1),
         })
@@ -74,12 +79,11 @@ impl Lease {
 
     /// Waits for the end. Output may still be unread then.
     pub(crate) async fn ended(&self) -> Result<ExitStatus, ExecError> {
-        std::future::poll_fn(|cx| {
-            self.poll(cx, Half::Exit, |inner, id| {
-                inner.conn.terminal(id).map(outcome)
-            })
-        })
-        .await
+        let end = std::future::poll_fn(|cx| {
+            self.poll(cx, Half::Exit, |inner, id| End::of(&inner.conn, id))
+        });
+        let result = end.await.result(Vec::new(), Vec::new());
+        result.map(|output| output.status)
     }
 
     /// From here on the command outlives its handles.
@@ -106,14 +110,63 @@ impl Drop for Lease {
     }
 }
 
-/// What an end means to the caller.
+/// What whoever waits for a result has waited for.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The end.
+    Known(Terminal),
+    /// It was given this time, killed, and its end not confirmed in the time for that.
+    Unconfirmed(Duration),
+}
+
+impl End {
+    /// `None` while it is waited for.
+    pub(crate) fn of(conn: &Conn, id: ExecId) -> Option<Self> {
+        match conn.terminal(id) {
+            Some(terminal) => Some(Self::Known(terminal.clone())),
+            None => conn.unconfirmed(id).map(Self::Unconfirmed),
+        }
+    }
+
+    /// The result, with the output that was collected.
+    pub(crate) fn result(self, stdout: Vec<u8>, stderr: Vec<u8>) -> Result<ExecOutput, ExecError> {
+        let terminal = match self {
+            Self::Known(terminal) => terminal,
+            Self::Unconfirmed(limit) => {
+                return Err(ExecError::Unconfirmed {
+                    limit,
+                    stdout,
+                    stderr,
+                });
+            }
+        };
+        let output = ExecOutput {
+            status: outcome(&terminal)?,
+            stdout,
+            stderr,
+        };
+        match terminal {
+            Terminal::TimedOut { limit, .. } => Err(ExecError::TimedOut {
+                limit,
+                output: Box::new(output),
+            }),
+            _ => Ok(output),
+        }
+    }
+}
+
+/// What an end is: an exit, also one by its deadline, or that there was none.
 pub(crate) fn outcome(terminal: &Terminal) -> Result<ExitStatus, ExecError> {
     match terminal {
-        Terminal::Exited(status) => ExitStatus::from_wire(status).ok_or_else(|| {
-            ExecError::Protocol(Failure::protocol(
-                "the guest reported an exit that no process can have",
-            ))
-        }),
+        Terminal::Exited(status) | Terminal::TimedOut { status, .. } => {
+            let mut status = ExitStatus::from_wire(status).ok_or_else(|| {
+                ExecError::Protocol(Failure::protocol(
+                    "the guest reported an exit that no process can have",
+                ))
+            })?;
+            status.timed_out = matches!(terminal, Terminal::TimedOut { .. });
+            Ok(status)
+        }
         Terminal::Failed(failure) => {
             if let Some((limit, active)) = attach::capacity(failure) {
                 return Err(ExecError::AtCapacity { limit, active });

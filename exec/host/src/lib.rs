@@ -21,9 +21,14 @@
 //! | `lease` | what keeps an execution alive, and what its end means |
 //! | `attach` | the socket by which other processes run commands in the VM; both its ends |
 //! | `client`, `exec` | the application's door; building, checking and starting a request |
+//! | `resource`, `group_limits`, `terminal` | what a request may ask for beside words |
 //! | `handle`, `reader`, `sink`, `control` | the handle and its parts |
-//! | `status`, `event`, `failure`, `signal`, `error` | results |
-//! | `clock` | the time that executions wait is measured by |
+//! | `output`, `status`, `usage`, `event`, `failure`, `signal`, `error` | results |
+//! | `clock` | the time by which deadlines are kept and waits are measured |
+//!
+//! What to read first: [`Exec`] for what a request can say and what is different from
+//! `std::process`, [`ExecOutput`] for how a command may end, with an example of each,
+//! [`ExecHandle`] for talking to one while it runs.
 //!
 //! Memory is bounded by the VM's limits ([`Limits`]), whatever the guest sends and however long
 //! the application does not read: unread output by `output_limit` per execution, stdin by what
@@ -41,6 +46,7 @@
 )]
 
 mod attach;
+mod chunks;
 mod client;
 mod clock;
 mod control;
@@ -48,14 +54,19 @@ mod error;
 mod event;
 mod exec;
 mod failure;
+mod group_limits;
 mod handle;
 mod hub;
 mod lease;
+mod output;
 mod reader;
+mod resource;
 mod signal;
 mod sink;
 mod status;
 mod sync;
+mod terminal;
+mod usage;
 mod waiting;
 
 #[cfg(test)]
@@ -66,6 +77,8 @@ mod loom_test;
 mod runtime_test;
 #[cfg(test)]
 mod sink_model_test;
+#[cfg(test)]
+mod timeout_test;
 
 #[cfg(feature = "test-support")]
 #[doc(hidden)]
@@ -83,9 +96,14 @@ pub use forebay_exec_proto::host::{Config, ConfigError, ExecView, Frame, Stalls,
 pub use forebay_exec_proto::{
     ByteVec, EnvVar, ExecId, HEADER_LEN, LimitError, Limits, Ready, Stream,
 };
+pub use group_limits::{GroupLimitError, GroupLimits};
 pub use handle::{ExecExit, ExecHandle, ExecParts};
 pub use hub::{Hub, Link};
+pub use output::ExecOutput;
 pub use reader::ExecReader;
+pub use resource::{Resource, UnknownResource};
 pub use signal::Signal;
 pub use sink::ExecSink;
-pub use status::{ExecOutput, Exit, ExitStatus};
+pub use status::{Exit, ExitStatus};
+pub use terminal::TerminalSize;
+pub use usage::Usage;

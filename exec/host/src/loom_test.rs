@@ -11,10 +11,12 @@ mod bench;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use loom::future::block_on;
 use tokio::io::AsyncReadExt as _;
 
+use crate::clock;
 use crate::fake_guest::agent::Agent;
 use crate::{ControlError, ExecControl, ExecError, ExecEvent, Signal, Stdin, WriteError};
 use bench::{ONE, Vm, model, once, oversized, spawn};
@@ -350,6 +352,107 @@ fn whoever_waits_for_the_agent_is_woken_by_the_vms_end() {
             Err(ExecError::VmGone { reason }) if reason == "stopped"
         ));
         end.join().unwrap();
+    });
+}
+
+// Time passes.
+
+/// A VM with a command that has a minute to run.
+fn timed(vm: &Vm) -> crate::ExecHandle {
+    vm.start_exec(vm.exec("stall").timeout(MINUTE))
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_start_with_a_deadline_beside_the_vms_end_leaves_no_deadline() {
+    model(|| {
+        let vm = Vm::new(ONE);
+        let ending = Arc::clone(&vm);
+        let end = spawn(move || ending.hub.vm_gone("stopped"));
+        match block_on(vm.exec("stall").timeout(MINUTE).spawn()) {
+            Err(ExecError::VmGone { reason }) => assert_eq!(reason, "stopped"),
+            other => panic!("{other:?}"),
+        }
+        end.join().unwrap();
+        assert_eq!(vm.hub.expire_by(clock::now()), None);
+        assert_eq!(vm.hub.active(), 0);
+    });
+}
+
+#[test]
+fn whoever_keeps_the_time_hears_of_each_start_that_he_could_miss() {
+    model(|| {
+        let vm = Vm::new(ONE);
+        let starting = Arc::clone(&vm);
+        let start = spawn(move || {
+            let mut start = Box::pin(starting.exec("stall").timeout(MINUTE).spawn());
+            assert!(once(start.as_mut()).is_pending());
+            start
+        });
+        // The VM's loop looks, and sets its timer for what it saw, unless it is set for earlier.
+        let seen = vm.hub.expire_by(clock::now());
+        let start = start.join().unwrap();
+        assert!(seen.is_some() || vm.alarms() == 1, "nobody will look again");
+        drop(start);
+        vm.assert_all_slots_are_back();
+    });
+}
+
+#[test]
+fn an_expiry_beside_an_exit_is_the_one_or_the_other() {
+    model(|| {
+        let vm = Vm::new(ONE);
+        let mut handle = timed(&vm);
+        let id = handle.id();
+        let device = Arc::clone(&vm);
+        let device = spawn(move || device.ends(id, b""));
+        let clock = Arc::clone(&vm);
+        let clock = spawn(move || {
+            clock.hub.expire_by(crate::clock::now() + MINUTE);
+            clock.speak();
+        });
+        match block_on(handle.wait()) {
+            Ok(status) => assert!(status.success() && !status.timed_out(), "{status}"),
+            Err(ExecError::TimedOut { output, .. }) => {
+                let status = output.status();
+                assert!(
+                    status.timed_out() && status.signal() == Some(Signal::KILL),
+                    "{status}"
+                );
+            }
+            Err(error) => panic!("{error}"),
+        }
+        device.join().unwrap();
+        clock.join().unwrap();
+        drop(handle);
+        vm.assert_all_slots_are_back();
+    });
+}
+
+#[test]
+fn whoever_waits_is_told_that_an_end_is_unconfirmed_or_what_it_was() {
+    model(|| {
+        let vm = Vm::new(ONE);
+        let mut handle = timed(&vm);
+        let expired = clock::now() + MINUTE;
+        vm.room(false);
+        vm.hub.expire_by(expired);
+        let clock = Arc::clone(&vm);
+        let clock = spawn(move || clock.hub.expire_by(expired + MINUTE));
+        let device = Arc::clone(&vm);
+        let device = spawn(move || {
+            device.room(true);
+            device.speak();
+        });
+        match block_on(handle.wait()) {
+            Err(ExecError::TimedOut { .. } | ExecError::Unconfirmed { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        clock.join().unwrap();
+        device.join().unwrap();
+        let late = block_on(handle.wait());
+        assert!(matches!(late, Err(ExecError::TimedOut { .. })), "{late:?}");
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A signal of the guest's kernel (Linux, x86-64 numbering), 1 to 64.
 ///
@@ -84,16 +84,16 @@ impl Signal {
         }
     }
 
-    /// The signal with this name, with or without `SIG`, in any case: `SIGTERM`, `term`.
+    /// The signal that is shown by this name, with or without `SIG`, in any case: `SIGTERM`,
+    /// `term`, `SIG40`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         (1..=MAX).filter_map(Self::new).find(|signal| {
-            signal.name().is_some_and(|known| {
-                known.eq_ignore_ascii_case(name)
-                    || known
-                        .strip_prefix("SIG")
-                        .is_some_and(|short| short.eq_ignore_ascii_case(name))
-            })
+            let known = signal.to_string();
+            known.eq_ignore_ascii_case(name)
+                || known
+                    .strip_prefix("SIG")
+                    .is_some_and(|short| short.eq_ignore_ascii_case(name))
         })
     }
 
@@ -122,6 +122,14 @@ impl fmt::Display for Signal {
 impl Serialize for Signal {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Signal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::from_name(&name)
+            .ok_or_else(|| de::Error::invalid_value(de::Unexpected::Str(&name), &"a signal's name"))
     }
 }
 

@@ -43,3 +43,19 @@ fn names_are_found_in_either_form_and_any_case() {
     assert_eq!(Signal::from_name("SIG"), None);
     assert_eq!(Signal::from_name(""), None);
 }
+
+#[test]
+fn every_signal_is_found_by_the_name_that_it_is_shown_by_and_read_as_it_was_written() {
+    for number in 1..=64 {
+        let signal = Signal::new(number).unwrap();
+        assert_eq!(Signal::from_name(&signal.to_string()), Some(signal));
+        let text = serde_json::to_string(&signal).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Signal>(&text).unwrap(),
+            signal,
+            "{text}"
+        );
+    }
+    assert!(serde_json::from_str::<Signal>("\"SIG65\"").is_err());
+    assert!(serde_json::from_str::<Signal>("9").is_err());
+}

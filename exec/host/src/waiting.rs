@@ -35,14 +35,19 @@ impl Half {
     ];
 
     /// The notices that can end this half's wait.
-    const fn interest(self) -> u8 {
+    const fn interest(self) -> u16 {
         match self {
             Self::Events => {
-                what::STARTED | what::STDOUT | what::STDERR | what::STDIN_ERROR | what::TERMINAL
+                what::STARTED
+                    | what::STDOUT
+                    | what::STDERR
+                    | what::STDIN_ERROR
+                    | what::TERMINAL
+                    | what::UNCONFIRMED
             }
             Self::Stdout => what::STDOUT | what::TERMINAL,
             Self::Stderr => what::STDERR | what::TERMINAL,
-            Self::Exit => what::TERMINAL,
+            Self::Exit => what::TERMINAL | what::UNCONFIRMED,
             Self::Stdin => what::WRITABLE | what::TERMINAL,
             Self::Relay => what::REQUESTED | what::STDIN_ACKED | what::TERMINAL,
         }
@@ -87,7 +92,7 @@ impl Waiting {
     }
 
     /// Moves the wakers that `bits` concerns to `into`.
-    pub(crate) fn collect(&mut self, bits: u8, into: &mut Vec<Waker>) {
+    pub(crate) fn collect(&mut self, bits: u16, into: &mut Vec<Waker>) {
         for half in Half::ALL {
             if half.interest() & bits != 0 {
                 into.extend(self.waker(half).take());

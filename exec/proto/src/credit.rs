@@ -103,13 +103,16 @@ impl Sender {
 ///
 /// A total is worth saying when the sender may be short of credit. As long as less than half of
 /// the window is under way in the sender's eyes, a release can wait for the next one: the sender
-/// has room, and an announcement would only interrupt it. Once half or more is, every release is
-/// due at once, so a sender that stands still never waits for a batch to fill.
+/// has room, and an announcement would only interrupt it. Beyond that a quarter of the window is
+/// said together. Once the sender has an eighth left or can send nothing more, every release is due
+/// at once, so one that stands still never waits for a batch to fill.
 #[derive(Debug, Clone)]
 pub struct Receiver {
     limit: u64,
     /// Units under way in the sender's eyes below which nothing needs to be said.
     quiet: u64,
+    /// Units under way from which on every release is said.
+    urgent: u64,
     received: u64,
     released: u64,
     said: u64,
@@ -123,8 +126,10 @@ impl Receiver {
         let limit = u64::from(limit);
         // A sender is stuck when less than `least` is free; it must hear of releases by then.
         let stuck = limit.saturating_sub(u64::from(least).saturating_sub(1));
+        let urgent = stuck.min(limit.saturating_sub(limit / 8));
         Self {
-            quiet: stuck.min(limit / 2),
+            quiet: urgent.min(limit / 2),
+            urgent,
             ..Self::eager(limit)
         }
     }
@@ -141,6 +146,7 @@ impl Receiver {
     pub fn telling_nothing(limit: u32) -> Self {
         Self {
             quiet: u64::MAX,
+            urgent: u64::MAX,
             ..Self::eager(u64::from(limit))
         }
     }
@@ -149,6 +155,7 @@ impl Receiver {
         Self {
             limit,
             quiet: 0,
+            urgent: 0,
             received: 0,
             released: 0,
             said: 0,
@@ -225,7 +232,11 @@ impl Receiver {
     /// every release: either can make it so.
     #[must_use]
     pub fn due(&self) -> bool {
-        self.released > self.said && self.received.saturating_sub(self.said) >= self.quiet
+        let unsaid = self.released.saturating_sub(self.said);
+        let under_way = self.received.saturating_sub(self.said);
+        // In between a reader that has fallen behind would say each of its reads by itself.
+        let worth_it = under_way >= self.quiet && unsaid >= self.quiet / 2;
+        unsaid > 0 && (worth_it || under_way >= self.urgent)
     }
 
     /// The total to tell now; from here on it counts as told. Reading it when the frame is

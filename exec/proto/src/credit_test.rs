@@ -72,6 +72,7 @@ fn a_total_that_would_pass_the_counter_is_refused() {
         released: u64::MAX - 1,
         said: 0,
         quiet: 0,
+        urgent: 0,
     };
     assert_eq!(receiver.charge(2), Err(CreditError));
 }
@@ -86,6 +87,20 @@ fn a_release_is_not_worth_saying_while_the_sender_has_half_its_window() {
     assert!(credit.due(), "a charge can make a total due");
     assert_eq!(credit.say(), 499);
     assert!(!credit.due());
+}
+
+#[test]
+fn a_reader_that_has_fallen_behind_says_a_quarter_of_the_window_together() {
+    let mut credit = Receiver::new(1000, 1);
+    credit.charge(800).unwrap();
+    credit.release(249).unwrap();
+    assert!(!credit.due(), "the sender has 200 left");
+    credit.release(1).unwrap();
+    assert!(credit.due());
+    credit.say();
+    credit.charge(325).unwrap();
+    credit.release(1).unwrap();
+    assert!(credit.due(), "the sender has an eighth left");
 }
 
 #[test]

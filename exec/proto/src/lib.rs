@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Both ends are state machines: bytes and commands go in, frames and notices come out. Nothing
-//! here reads a clock, owns a descriptor, spawns a task or wakes anybody, so the same code runs
-//! inside a VMM, inside PID 1, in a test that joins both ends in memory, and under a fuzzer.
+//! here owns a clock or a descriptor, spawns a task or wakes anybody, so the same code runs inside a
+//! VMM, inside PID 1, in a test that joins both ends in memory, and under a fuzzer.
 //!
 //! What it guarantees, to each end and against any behaviour of the other:
 //!

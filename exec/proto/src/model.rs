@@ -15,106 +15,22 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::host::{Conn, Notice, Read, Stdin, Terminal};
+use crate::host::{Conn, Notice, Read, StartError, Stdin};
 use crate::message::StdinError;
-use crate::pair::{Pair, exit_code};
+use crate::pair::{self, Pair, exit_code};
 use crate::{ExecId, FailureKind, HEADER_LEN, Limits, Stream};
 
-/// One step of somebody. `exec` picks an execution by the order of their starts, modulo how many
-/// there are; `stream` is set for stderr; sizes are bytes.
-#[derive(Debug, Clone)]
-pub enum Op {
-    Start {
-        piped: bool,
-        size: usize,
-    },
-    /// One whose stdin is `n` bytes and then ends.
-    StartWithBytes {
-        n: usize,
-    },
-    /// The next request that reaches the guest fails there.
-    FailNextStart,
-    Write {
-        exec: usize,
-        n: usize,
-    },
-    CancelWrite {
-        exec: usize,
-    },
-    Close {
-        exec: usize,
-    },
-    Signal {
-        exec: usize,
-    },
-    Kill {
-        exec: usize,
-    },
-    Take {
-        exec: usize,
-        stream: bool,
-    },
-    Read {
-        exec: usize,
-        stream: bool,
-        n: usize,
-    },
-    Discard {
-        exec: usize,
-        stream: bool,
-    },
-    Forget {
-        exec: usize,
-    },
-    Produce {
-        exec: usize,
-        stream: bool,
-        n: usize,
-    },
-    Eat {
-        exec: usize,
-        n: usize,
-    },
-    /// The command closes its stdin.
-    BreakStdin {
-        exec: usize,
-    },
-    Exit {
-        exec: usize,
-    },
-    Ping,
-    HostSends {
-        frames: usize,
-    },
-    GuestReceives {
-        n: usize,
-    },
-    GuestWrites {
-        size: usize,
-    },
-    HostReceives {
-        frames: usize,
-    },
-    /// Both ends are saved and restored.
-    Restore,
-}
+mod check;
+mod naive;
+mod ops;
 
-/// What the model knows of one execution.
-#[derive(Debug, Clone, Default)]
-struct Model {
-    /// Bytes submitted to stdin, less what a cancel took back.
-    submitted: Vec<u8>,
-    /// Bytes that the command put into its pipes, and how many were read from them here.
-    produced: BTreeMap<Stream, Vec<u8>>,
-    read: BTreeMap<Stream, Vec<u8>>,
-    discarded: Vec<Stream>,
-    forgotten: bool,
-    /// Its command has closed its stdin.
-    broken: bool,
-}
+pub use ops::Op;
+
+use naive::{Model, Timeout};
 
 /// Both ends, the link between them, and the model of each execution.
 pub struct World {
@@ -125,6 +41,7 @@ pub struct World {
     /// Frames that the guest has written and the host has not taken.
     in_flight: VecDeque<(Vec<u8>, usize)>,
     next_byte: u8,
+    now: Duration,
     /// Pings that were taken, and how many of them were answered, in their order.
     pings: Vec<u64>,
     pongs: usize,
@@ -137,6 +54,7 @@ fn stream(flag: bool) -> Stream {
 impl World {
     /// Both ends after Ready.
     pub fn new(limits: Limits) -> Self {
+        pair::set_now(Duration::ZERO);
         Self {
             pair: Pair::new(limits),
             limits,
@@ -144,6 +62,7 @@ impl World {
             models: BTreeMap::new(),
             in_flight: VecDeque::new(),
             next_byte: 0,
+            now: Duration::ZERO,
             pings: Vec::new(),
             pongs: 0,
         }
@@ -157,13 +76,19 @@ impl World {
     /// A copy whose ends were saved and restored. Frames from the guest are in the device's
     /// rings, and stay.
     pub fn restored(&self) -> Self {
+        pair::set_now(self.now);
         Self {
             pair: self.pair.restored(),
             limits: self.limits,
             order: self.order.clone(),
-            models: self.models.clone(),
+            models: self
+                .models
+                .iter()
+                .map(|(id, m)| (*id, m.restored()))
+                .collect(),
             in_flight: self.in_flight.clone(),
             next_byte: self.next_byte,
+            now: self.now,
             pings: self.pings.clone(),
             pongs: self.pongs,
         }
@@ -184,17 +109,42 @@ impl World {
 
     /// Does one operation at both ends and in the model.
     pub fn apply(&mut self, op: &Op) {
+        // Worlds of one thread share a clock.
+        pair::set_now(self.now);
         match *op {
             Op::Start { piped, size } => {
                 let word = "w".repeat(size);
                 let stdin = if piped { Stdin::Pipe } else { Stdin::Null };
-                self.start(&word, stdin);
+                self.start(|pair| pair.try_start(&["cmd", &word], stdin));
             }
             Op::StartWithBytes { n } => {
                 let data = self.pattern(n);
-                if let Some(id) = self.start("", Stdin::Bytes(Bytes::from(data.clone()))) {
+                let stdin = Stdin::Bytes(Bytes::from(data.clone()));
+                if let Some(id) = self.start(|pair| pair.try_start(&["cmd"], stdin)) {
                     self.models.get_mut(&id).unwrap().submitted = data;
                 }
+            }
+            Op::StartWithin { ms } => {
+                let limit = Duration::from_millis(ms as u64 + 1);
+                if let Some(id) = self.start(|pair| pair.try_start_within(limit)) {
+                    self.models.get_mut(&id).unwrap().timeout = Some(Timeout {
+                        limit,
+                        expires: self.now + limit,
+                        expired: None,
+                    });
+                }
+            }
+            Op::Pass { ms } => {
+                let time = Duration::from_millis(ms as u64);
+                self.now += time;
+                pair::set_now(self.now);
+                for exec in self.pair.host.inspect().executions {
+                    if self.pair.host.terminal(exec.id).is_none() {
+                        let model = self.models.get_mut(&exec.id).unwrap();
+                        model.pass(self.now, &exec);
+                    }
+                }
+                self.pair.pass(Duration::ZERO);
             }
             Op::FailNextStart => self.pair.refuse = Some(FailureKind::NotFound),
             Op::Write { exec, n } => {
@@ -227,7 +177,8 @@ impl World {
             }
             Op::Kill { exec } => {
                 let Some(id) = self.pick(exec) else { return };
-                let _ = self.pair.host.kill(id);
+                let model = self.models.get_mut(&id).unwrap();
+                model.killed |= self.pair.host.kill(id).is_ok();
             }
             Op::Take { exec, stream: flag } => {
                 let Some(id) = self.pick(exec) else { return };
@@ -323,23 +274,40 @@ impl World {
                     let Some((frame, rest)) = self.in_flight.pop_front() else {
                         break;
                     };
-                    self.pair.host_receives(&frame, rest);
+                    self.host_receives(&frame, rest);
                 }
             }
-            Op::Restore => self.pair = self.pair.restored(),
+            Op::Restore => *self = self.restored(),
         }
         self.heed_notices();
     }
 
     /// Starts a command, if there is a slot and only then.
-    fn start(&mut self, word: &str, stdin: Stdin) -> Option<ExecId> {
+    fn start(
+        &mut self,
+        start: impl FnOnce(&mut Pair) -> Result<ExecId, StartError>,
+    ) -> Option<ExecId> {
         let admitted = self.pair.host.active() < self.limits.max_executions;
-        let started = self.pair.try_start(&["cmd", word], stdin);
+        let started = start(&mut self.pair);
         assert_eq!(started.is_ok(), admitted, "admission is exact");
         let id = started.ok()?;
         self.order.push(id);
         self.models.insert(id, Model::default());
         Some(id)
+    }
+
+    /// A frame reaches the host; it may be the start of a command.
+    fn host_receives(&mut self, frame: &[u8], rest: usize) {
+        let runs = |pair: &Pair, id| pair.host.pid(id).is_some();
+        let waiting = self.order.iter().copied();
+        let waiting: Vec<ExecId> = waiting.filter(|id| !runs(&self.pair, *id)).collect();
+        self.pair.host_receives(frame, rest);
+        for id in waiting {
+            if runs(&self.pair, id) {
+                let view = self.pair.view(id);
+                self.models.get_mut(&id).unwrap().start(self.now, &view);
+            }
+        }
     }
 
     fn heed_notices(&mut self) {
@@ -361,148 +329,6 @@ impl World {
             .entry(stream)
             .or_default()
             .extend(bytes);
-    }
-
-    /// What must hold after every operation.
-    pub fn check(&self) {
-        assert!(
-            self.pair.host.is_ready(),
-            "honest ends never close the connection"
-        );
-        let view = self.pair.host.inspect();
-        assert_eq!(view.faults, 0, "honest ends never fault");
-        assert!(view.active <= self.limits.max_executions);
-        let admitted = view.executions.iter().filter(|e| e.admitted).count();
-        assert_eq!(
-            admitted, view.active as usize,
-            "the count is the number of slots held"
-        );
-        for exec in &view.executions {
-            let outstanding = exec.output_received - exec.output_released;
-            assert!(
-                outstanding <= u64::from(self.limits.output_limit),
-                "{exec:?}"
-            );
-            assert!(exec.output_held as u64 <= outstanding, "{exec:?}");
-            let stdin = exec.stdin_sent - exec.stdin_acked;
-            assert!(stdin <= u64::from(self.limits.input_limit), "{exec:?}");
-            if let Some((a, b)) = self.pair.guest.stdin_pending(exec.id) {
-                assert!(a.len() + b.len() <= self.limits.input_limit as usize);
-            }
-        }
-        for (id, model) in &self.models {
-            if let Some(progress) = self.pair.host.progress(*id) {
-                let submitted = model.submitted.len() as u64;
-                assert!(progress.stdin_accepted <= submitted, "stdin of {id}");
-                assert!(
-                    progress.stdin_accepted == submitted
-                        || model.broken
-                        || self.pair.host.terminal(*id).is_some(),
-                    "all that was submitted to {id} was accepted"
-                );
-                for (stream, consumed) in [
-                    (Stream::Stdout, progress.stdout_consumed),
-                    (Stream::Stderr, progress.stderr_consumed),
-                ] {
-                    let read = model.read.get(&stream).map_or(0, Vec::len);
-                    assert!(
-                        consumed == read as u64 || model.discarded.contains(&stream),
-                        "{stream:?} of {id} was read to {read}, not to {consumed}"
-                    );
-                }
-            }
-            if let Some(command) = self.pair.commands.get(id) {
-                let eaten = &command.eaten;
-                assert_eq!(eaten[..], model.submitted[..eaten.len()], "stdin of {id}");
-            }
-            for (stream, read) in &model.read {
-                assert_eq!(
-                    read[..],
-                    model.produced[stream][..read.len()],
-                    "{stream:?} of {id}"
-                );
-            }
-        }
-    }
-
-    /// Everybody does their part: commands read and exit, readers read. Then nothing may be owed.
-    pub fn finish(&mut self) {
-        while let Some((frame, rest)) = self.in_flight.pop_front() {
-            self.pair.host_receives(&frame, rest);
-        }
-        for _ in 0..1_000_000 {
-            self.pair.settle();
-            let mut moved = false;
-            for id in self.order.clone() {
-                let before = self.pair.commands.get(&id).map_or(0, |c| c.eaten.len());
-                self.pair.eat(id, usize::MAX);
-                moved |= self.pair.commands.get(&id).map_or(0, |c| c.eaten.len()) > before;
-                for stream in Stream::ALL {
-                    while let Some(chunk) = self.pair.host.take_chunk(id, stream) {
-                        self.took(id, stream, &chunk);
-                        moved = true;
-                    }
-                }
-            }
-            self.pair.settle();
-            if !moved {
-                break;
-            }
-        }
-        let ended_early: Vec<ExecId> = self
-            .order
-            .iter()
-            .copied()
-            .filter(|id| {
-                self.pair
-                    .commands
-                    .get(id)
-                    .is_none_or(|command| command.exited)
-            })
-            .collect();
-        for id in self.order.clone() {
-            self.pair.exit(id, exit_code(0));
-        }
-        self.pair.settle();
-        self.heed_notices();
-        assert_eq!(self.pongs, self.pings.len(), "every ping was answered");
-        self.check();
-        assert_eq!(self.pair.host.active(), 0, "every slot came back");
-        for (id, model) in &self.models {
-            // Killed before the guest heard of it, or refused there.
-            let Some(command) = self.pair.commands.get(id) else {
-                if !model.forgotten {
-                    assert!(
-                        matches!(self.pair.host.terminal(*id), Some(Terminal::Failed(_))),
-                        "{id} has never run"
-                    );
-                }
-                continue;
-            };
-            if !ended_early.contains(id) && !model.broken {
-                assert_eq!(command.eaten, model.submitted, "stdin of {id} is complete");
-            }
-            for (stream, produced) in &model.produced {
-                if !model.discarded.contains(stream) {
-                    let read = model.read.get(stream).cloned().unwrap_or_default();
-                    assert_eq!(&read, produced, "{stream:?} of {id} is complete");
-                }
-            }
-            if !model.forgotten {
-                assert!(
-                    matches!(self.pair.host.terminal(*id), Some(Terminal::Exited(_))),
-                    "{id} has its end"
-                );
-            }
-        }
-        for id in self.order.clone() {
-            self.pair.host.forget(id);
-        }
-        assert!(
-            self.pair.host.inspect().executions.is_empty(),
-            "no entry stays behind"
-        );
-        assert_eq!(self.pair.guest.executions(), 0);
     }
 }
 

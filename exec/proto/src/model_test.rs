@@ -19,6 +19,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (any::<bool>(), prop_oneof![4 => Just(0usize), 1 => 0..60_000usize])
             .prop_map(|(piped, size)| Op::Start { piped, size }),
         1 => size.clone().prop_map(|n| Op::StartWithBytes { n }),
+        1 => (0..30_000usize).prop_map(|ms| Op::StartWithin { ms }),
+        1 => (0..10_000usize).prop_map(|ms| Op::Pass { ms }),
         1 => Just(Op::FailNextStart),
         3 => (exec.clone(), size.clone()).prop_map(|(exec, n)| Op::Write { exec, n }),
         1 => exec.clone().prop_map(|exec| Op::CancelWrite { exec }),

@@ -16,9 +16,13 @@
     reason = "tests only: a failed expectation is the test's result"
 )]
 
+extern crate std;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
+use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -28,6 +32,20 @@ use crate::{
     ByteVec, ExecId, ExitStatus, FRAME_MAX, Failure, FailureKind, HEADER_LEN, Limits, Ready,
     Request, Stream,
 };
+
+std::thread_local! {
+    static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The clock of this thread's pairs.
+pub fn now() -> Duration {
+    NOW.get()
+}
+
+/// Sets it; it moves by this alone.
+pub fn set_now(now: Duration) {
+    NOW.set(now);
+}
 
 /// A command inside the guest, played by the test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,6 +98,7 @@ impl Pair {
         Self {
             host: host::Conn::new(host::Config {
                 limits,
+                clock: now,
                 ..host::Config::default()
             }),
             guest: guest::Conn::new(),
@@ -100,7 +119,7 @@ impl Pair {
         assert_eq!(read, saved, "the bytes say what was saved");
         let options = host::RestoreOptions {
             allow_legacy_guest: !self.host.inspect().bounded,
-            ..host::RestoreOptions::default()
+            clock: now,
         };
         let mut host = host::Conn::restore(read, options).unwrap();
         assert_eq!(host.save().unwrap(), saved, "nothing changed on the way");
@@ -127,6 +146,19 @@ impl Pair {
         stdin: host::Stdin,
     ) -> Result<ExecId, host::StartError> {
         self.host.start(host::Start::new(argv(words), stdin)?)
+    }
+
+    /// The same, with this long to run.
+    pub fn try_start_within(&mut self, limit: Duration) -> Result<ExecId, host::StartError> {
+        let start = host::Start::new(argv(&["cmd"]), host::Stdin::Null)?;
+        self.host.start(start.with_timeout(limit)?)
+    }
+
+    /// Lets time pass, after which the deadlines are looked at.
+    pub fn pass(&mut self, time: Duration) {
+        set_now(now() + time);
+        self.host.expire(now());
+        self.drain_notices();
     }
 
     pub fn start(&mut self, stdin: host::Stdin) -> ExecId {

@@ -9,13 +9,15 @@ use rustix::io::Errno;
 
 use super::Agent;
 use super::token::{ID_MAX, Token};
+use crate::cgroup::{self, Leaf};
 use crate::command::Command;
 use crate::console::trace;
 use crate::execution::{Execution, Phase};
 use crate::failure::{self, Stage};
 use crate::output::Then;
-use crate::reaper::{self, Exit, Look};
+use crate::reaper::{self, Exit, Look, Reaped};
 use crate::spawn::{self, Progress};
+use crate::usage::{self, Io};
 
 /// What is known of a leader whose start is looked at.
 #[derive(Debug, Clone, Copy)]
@@ -32,10 +34,15 @@ impl Agent {
     /// pipe; only what fails before the process exists is reported here.
     pub(super) fn start(&mut self, id: ExecId, request: &Request) {
         match self.try_start(id, request) {
-            Ok(execution) => {
+            Ok(mut execution) => {
                 trace!("{id}: pid {}", execution.pid);
                 self.leaders
                     .insert(execution.pid.as_raw_nonzero().get(), id);
+                for stream in Stream::ALL {
+                    if execution.output(stream).has_ended() {
+                        self.conn.stream_ended(id, stream);
+                    }
+                }
                 self.executions.insert(id, execution);
                 self.alone = false;
             }
@@ -54,16 +61,13 @@ impl Agent {
         }
         let command = Command::new(request, &self.defaults)?;
         let begun = Instant::now();
-        let leaf =
-            match &self.config.parent {
-                None => None,
-                Some(parent) => Some(parent.leaf(id).map_err(|errno| {
-                    failure::step(Stage::Cgroup, errno, &command.shown_program())
-                })?),
-            };
-        let started = self
-            .spawner
-            .spawn(&command, request.stdin, leaf.as_ref().map(AsFd::as_fd));
+        let leaf = self.leaf(id, request, &command)?;
+        let started = self.spawner.spawn(
+            &command,
+            request.stdin,
+            request.terminal,
+            leaf.as_ref().map(AsFd::as_fd),
+        );
         let child = match started {
             Ok(child) => child,
             Err(failure) => {
@@ -74,13 +78,14 @@ impl Agent {
             }
         };
         let sources = [
-            (child.status.as_fd(), Token::Status(id)),
-            (child.pidfd.as_fd(), Token::Leader(id)),
-            (child.stdout.as_fd(), Token::Stdout(id)),
-            (child.stderr.as_fd(), Token::Stderr(id)),
+            (Some(child.status.as_fd()), Token::Status(id)),
+            (Some(child.pidfd.as_fd()), Token::Leader(id)),
+            (child.streams.stdout.as_fd(), Token::Stdout(id)),
+            (child.streams.stderr.as_fd(), Token::Stderr(id)),
         ];
         let watched = sources
             .into_iter()
+            .filter_map(|(fd, token)| Some((fd?, token)))
             .try_for_each(|(fd, token)| self.watch(fd, token, EventFlags::IN | EventFlags::ET));
         let mut execution = Execution::new(child, command, leaf, begun);
         match watched {
@@ -93,6 +98,30 @@ impl Agent {
                     parent.release(leaf);
                 }
                 Err(failure::step(Stage::Clone, errno, "the command"))
+            }
+        }
+    }
+
+    /// Makes the execution's group, with its limits. There are no leaves where there are no groups,
+    /// and then no limit can be kept.
+    fn leaf(
+        &mut self,
+        id: ExecId,
+        request: &Request,
+        command: &Command,
+    ) -> Result<Option<Leaf>, Failure> {
+        let limits = cgroup::limits(request.resources.as_ref(), &self.resources);
+        let Some(parent) = &mut self.config.parent else {
+            return cgroup::unlimited(&limits).map(|()| None);
+        };
+        let leaf = parent
+            .leaf(id, cgroup::is_limited(&limits))
+            .map_err(|errno| failure::step(Stage::Cgroup, errno, &command.shown_program()))?;
+        match leaf.limit(&limits) {
+            Ok(()) => Ok(Some(leaf)),
+            Err(failure) => {
+                parent.release(leaf);
+                Err(failure)
             }
         }
     }
@@ -129,24 +158,8 @@ impl Agent {
                 }
                 self.conn.started(id, pid);
             }
-            (
-                Progress::Failed {
-                    stage,
-                    errno,
-                    found,
-                },
-                _,
-            ) => {
-                let failure = match stage {
-                    Stage::Exec => failure::exec(
-                        errno,
-                        found,
-                        &command.shown_program(),
-                        command.shown_path().as_deref(),
-                    ),
-                    Stage::Cwd => failure::step(stage, errno, &command.shown_cwd()),
-                    _ => failure::step(stage, errno, &command.shown_program()),
-                };
+            (Progress::Failed(report), _) => {
+                let failure = report.failure(command);
                 execution.phase = Phase::Failed;
                 execution.abandon_pipes();
                 self.report_failure(id, failure);
@@ -156,12 +169,16 @@ impl Agent {
 
     /// The leader may have ended.
     pub(super) fn check_leader(&mut self, id: ExecId) {
-        let exit = self
-            .executions
-            .get(&id)
-            .and_then(|e| reaper::reap(e.pidfd.as_fd()));
-        if let Some(exit) = exit {
-            self.leader_ended(id, exit);
+        let Some(execution) = self.executions.get(&id) else {
+            return;
+        };
+        if execution.is_collected() {
+            return;
+        }
+        // What it read and wrote is gone once it is collected.
+        let io = self.processes.io(execution.pid);
+        if let Some(leader) = reaper::reap(execution.pidfd.as_fd()) {
+            self.leader_ended(id, &leader, io);
         }
     }
 
@@ -184,7 +201,7 @@ impl Agent {
         self.unfinished.orphans = true;
     }
 
-    fn leader_ended(&mut self, id: ExecId, exit: Exit) {
+    fn leader_ended(&mut self, id: ExecId, leader: &Reaped, io: Option<Io>) {
         // The status pipe may be behind in the same batch of events; its word comes first.
         self.settle_start(id, Leader::Ended);
         let Some(execution) = self.executions.get_mut(&id) else {
@@ -195,18 +212,25 @@ impl Agent {
         execution.phase = Phase::Exited;
         if !failed {
             let duration = execution.begun.elapsed().as_micros();
-            let (code, signal) = match exit {
+            let (code, signal) = match leader.exit {
                 Exit::Code(code) => (Some(code), None),
                 Exit::Signal(signal) => (None, Some(signal)),
             };
-            trace!("{id}: {exit:?}");
+            let leaf = execution.leaf();
+            let usage = usage::usage(leaf, io, leader);
+            let oom_killed = leaf.and_then(Leaf::oom_killed);
+            trace!("{id}: {:?}, {usage:?}", leader.exit);
+            if let Some(stdin) = &mut execution.stdin {
+                stdin.leader_exited();
+            }
             self.conn.exited(
                 id,
                 ExitStatus {
                     code,
                     signal,
                     duration_us: u64::try_from(duration).unwrap_or(u64::MAX),
-                    ..ExitStatus::default()
+                    usage: Some(usage),
+                    oom_killed,
                 },
             );
             for stream in Stream::ALL {
@@ -238,8 +262,12 @@ impl Agent {
 
     /// Forgets an execution that has nothing more to give.
     pub(super) fn remove_if_over(&mut self, id: ExecId) {
-        if self.executions.get(&id).is_some_and(Execution::is_over)
-            && let Some(mut execution) = self.executions.remove(&id)
+        if !self.executions.get(&id).is_some_and(Execution::is_over) {
+            return;
+        }
+        // What is left of its terminal may outlive it.
+        self.close_stdin(id);
+        if let Some(mut execution) = self.executions.remove(&id)
             && let Some(leaf) = execution.take_leaf()
             && let Some(parent) = &mut self.config.parent
         {

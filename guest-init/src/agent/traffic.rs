@@ -65,7 +65,11 @@ impl Agent {
                     execution.signal(signal);
                 }
             }
-            Event::Resize { .. } => {}
+            Event::Resize { id, size } => {
+                if let Some(execution) = self.executions.get(&id) {
+                    execution.resize(size);
+                }
+            }
             Event::Kill(id) => {
                 if let Some(execution) = self.executions.get(&id) {
                     execution.kill();
@@ -94,6 +98,7 @@ impl Agent {
             env: bootstrap.env,
             cwd,
         };
+        self.resources = bootstrap.resources.unwrap_or_default();
         self.conn.ready(Ready {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid1_us: Some(self.config.clock.entry_us()),
@@ -124,7 +129,7 @@ impl Agent {
         };
         match stdin.feed(&mut self.conn, id) {
             Fed::Dry => {}
-            Fed::Over => execution.stdin = None,
+            Fed::Over => self.close_stdin(id),
             Fed::Full if stdin.watched => {}
             Fed::Full => {
                 stdin.watched = true;
@@ -138,11 +143,21 @@ impl Agent {
                     say(format_args!(
                         "stdin of {id} cannot be watched and is closed: {error}"
                     ));
-                    if let Some(execution) = self.executions.get_mut(&id) {
-                        execution.stdin = None;
-                    }
+                    self.close_stdin(id);
                 }
             }
+        }
+    }
+
+    /// Closes a command's stdin. A terminal's is a copy of its master, which stays open: epoll would
+    /// go on reporting it.
+    pub(super) fn close_stdin(&mut self, id: ExecId) {
+        let execution = self.executions.get_mut(&id);
+        let Some(stdin) = execution.and_then(|execution| execution.stdin.take()) else {
+            return;
+        };
+        if stdin.watched {
+            self.unwatch(stdin.as_fd());
         }
     }
 

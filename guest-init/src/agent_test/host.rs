@@ -10,7 +10,9 @@ use std::time::Duration;
 use forebay_exec_proto::host::{
     Config as HostConfig, Conn, Event, Start, Stdin, Terminal, Verdict,
 };
-use forebay_exec_proto::{EnvVar, ExecId, Failure, HEADER_LEN, Header, Limits, Request};
+use forebay_exec_proto::{
+    EnvVar, ExecId, Failure, HEADER_LEN, Header, Limits, Request, TerminalSize,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agent::{Agent, Config};
@@ -58,11 +60,11 @@ impl Host {
         Self::connect(HostConfig::default(), Some(parent))
     }
 
-    fn with(config: HostConfig) -> Self {
+    pub(super) fn with(config: HostConfig) -> Self {
         Self::connect(config, None)
     }
 
-    fn connect(config: HostConfig, parent: Option<Parent>) -> Self {
+    pub(super) fn connect(config: HostConfig, parent: Option<Parent>) -> Self {
         config.limits.validate().unwrap();
         let (socket, port) = UnixStream::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -172,7 +174,7 @@ impl Host {
         self.submit(Self::request(argv, &[], None), Stdin::Null)
     }
 
-    fn submit(&mut self, request: Request, stdin: Stdin) -> ExecId {
+    pub(super) fn submit(&mut self, request: Request, stdin: Stdin) -> ExecId {
         self.conn
             .start(Start::new(request, stdin).unwrap())
             .unwrap()
@@ -197,6 +199,58 @@ impl Host {
 
     pub(super) fn exec_with_open_stdin(&mut self, argv: &[&str]) -> ExecId {
         self.started(Self::request(argv, &[], None), Stdin::Pipe)
+    }
+
+    /// Starts a command on a terminal that somebody types into.
+    pub(super) fn exec_on_terminal(&mut self, argv: &[&str]) -> ExecId {
+        let request = Self::terminal_request(argv);
+        self.started(request, Stdin::Pipe)
+    }
+
+    /// Starts a command on a terminal that nobody types into.
+    pub(super) fn exec_on_silent_terminal(&mut self, argv: &[&str]) -> ExecId {
+        let request = Self::terminal_request(argv);
+        self.started(request, Stdin::Null)
+    }
+
+    fn terminal_request(argv: &[&str]) -> Request {
+        Request {
+            terminal: Some(TerminalSize { rows: 41, cols: 97 }),
+            ..Self::request(argv, &[], None)
+        }
+    }
+
+    /// Hands over everything; returns when it is in the guest or on its way.
+    pub(super) fn write_stdin(&mut self, id: ExecId, bytes: &[u8]) {
+        self.conn.write_stdin(id, bytes.to_vec().into()).unwrap();
+        self.send();
+        while self.conn.pending_stdin(id) > 0 {
+            self.turn(Duration::from_secs(10));
+        }
+    }
+
+    /// Has everything handed over in time, and does not wait for it.
+    pub(super) fn type_ahead(&mut self, id: ExecId, bytes: &[u8]) {
+        self.conn.write_stdin(id, bytes.to_vec().into()).unwrap();
+    }
+
+    /// Whether no end was heard of.
+    pub(super) fn is_running(&self, id: ExecId) -> bool {
+        self.conn.terminal(id).is_none()
+    }
+
+    pub(super) fn resize(&mut self, id: ExecId, rows: u16, cols: u16) {
+        self.conn.resize(id, TerminalSize { rows, cols }).unwrap();
+    }
+
+    /// Takes output until `shown`, which has what came so far, ends with `text`.
+    pub(super) fn read_until(&mut self, id: ExecId, shown: &mut Vec<u8>, text: &str) {
+        while !shown.ends_with(text.as_bytes()) {
+            match self.next(id) {
+                Event::Stdout(bytes) => shown.extend_from_slice(&bytes),
+                other => panic!("{other:?} after {:?}", String::from_utf8_lossy(shown)),
+            }
+        }
     }
 
     pub(super) fn close_stdin(&mut self, id: ExecId) {

@@ -8,17 +8,18 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, openat2, seek, unlinkat,
-};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, seek, unlinkat};
 use rustix::io::Errno;
+
+use super::below;
+use super::leaf::Remains;
 
 /// Room for the names that one look into a group returns; one name is at most 255 bytes.
 const NAMES: usize = 2048;
 
 /// A leaf on its way out.
 pub(super) struct Removal {
-    leaf: String,
+    leaf: Remains,
     /// The group whose children are being removed, and how far below the leaf it is. `None` before
     /// the first step.
     at: Option<(OwnedFd, usize)>,
@@ -52,7 +53,7 @@ enum Halt {
 }
 
 impl Removal {
-    pub(super) fn new(leaf: String) -> Self {
+    pub(super) fn new(leaf: Remains) -> Self {
         Self {
             leaf,
             at: None,
@@ -60,13 +61,13 @@ impl Removal {
         }
     }
 
-    /// The leaf's name.
-    pub(super) fn into_leaf(self) -> String {
+    /// The leaf, gone or not.
+    pub(super) fn into_leaf(self) -> Remains {
         self.leaf
     }
 
     /// Goes on for at most `steps` system calls, give or take one look into a group, and takes
-    /// what it used off them. `parent` is the directory of the leaf.
+    /// what it used off them. `parent` is the directory that the leaf's path begins in.
     pub(super) fn advance(&mut self, parent: BorrowedFd<'_>, steps: &mut usize) -> Progress {
         loop {
             match self.step(parent, steps) {
@@ -82,7 +83,7 @@ impl Removal {
     fn step(&mut self, parent: BorrowedFd<'_>, steps: &mut usize) -> Result<bool, Halt> {
         let (group, depth) = match self.at.take() {
             Some(at) => at,
-            None => match enter(parent, self.leaf.as_str(), steps)? {
+            None => match enter(parent, self.leaf.path.as_str(), steps)? {
                 Some(leaf) => (leaf, 0),
                 None => return Ok(true),
             },
@@ -91,7 +92,7 @@ impl Removal {
             Ok(Cleared::Inside(below)) => self.at = Some((below, depth.saturating_add(1))),
             Ok(Cleared::All) if depth == 0 => {
                 spend(steps)?;
-                return match unlinkat(parent, self.leaf.as_str(), AtFlags::REMOVEDIR) {
+                return match self.leaf.remove(parent) {
                     Ok(()) | Err(Errno::NOENT) => Ok(true),
                     Err(_) => Err(Halt::Stuck),
                 };
@@ -150,9 +151,7 @@ fn enter(
     steps: &mut usize,
 ) -> Result<Option<OwnedFd>, Halt> {
     spend(steps)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-    match openat2(from, name, flags, Mode::empty(), within) {
+    match below(from, name, OFlags::RDONLY | OFlags::DIRECTORY) {
         Ok(group) => Ok(Some(group)),
         Err(Errno::NOENT) => Ok(None),
         Err(_) => Err(Halt::Stuck),

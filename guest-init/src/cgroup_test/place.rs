@@ -33,7 +33,12 @@ impl Place {
 
     /// Where the leaf of execution `id` is.
     pub(crate) fn leaf(&self, id: ExecId) -> PathBuf {
-        self.root.join("forebay").join(id.to_string())
+        self.group(&id.to_string())
+    }
+
+    /// Where a group beside the leaves is.
+    pub(crate) fn group(&self, name: &str) -> PathBuf {
+        self.root.join("forebay").join(name)
     }
 }
 

@@ -12,6 +12,9 @@
 //! | `cut RULE [quiet]` | breaks a rule of framing or of the connection, then opens the port anew, or if `quiet` does nothing more |
 //! | `flood KIND [BYTES]` | sends one of the [`flood`] kinds until so many bytes or the next `give-in` |
 //! | `stop-reading SEED BYTES` | takes nothing from the host any more, and goes on as `random` |
+//! | `endure` | writes a line, and dies at the next `give-in`, not when it is killed |
+//! | `shrug CODE` | exits with that code when it is killed |
+//! | `dawdle` | says that it started at the next `give-in`; dies when it is killed after that, and exits with 1 if it was before |
 //! | `give-in` | ends every flood and every defiant execution |
 //!
 //! `hostile-agent GREETING` chooses what its Ready says: `honest` (the default), `no-limits`,
@@ -284,10 +287,10 @@ impl Agent {
     /// Says that it has ended.
     fn exited(&self, id: u64, code: Option<i32>) -> io::Result<()> {
         let signal = code.is_none().then_some(SIGKILL);
+        // It does not measure how long that took.
         let status = ExitStatus {
             code,
             signal,
-            duration_us: 1,
             ..ExitStatus::default()
         };
         self.send(&wire::frame(FromGuest::Exited, id, &wire::body(&status)))

@@ -16,10 +16,12 @@
 )]
 
 mod drain;
+mod hang;
 mod hostile;
 mod inspect;
 mod port_server;
 mod processes;
+mod shared;
 mod signals;
 mod streams;
 mod system;
@@ -42,12 +44,15 @@ raise SIGNAL                          end by a signal, by number
 echo-signal SIGNAL                    write a byte when ready, and one for each SIGNAL
 spin                                  use a CPU for ever
 hog MIB                               touch MIB of memory, print `touched`, sleep for ever
+fork-bomb                             print `forking`, fork for ever, in each process
+share                                 use shared memory and a semaphore by name, with a child
 orphans RATE SECONDS                  leave RATE orphans a second to PID 1
 zombies                               print how many processes are in state Z
 forkexec-floor N [PROGRAM ARGS…]      time N times spawn + wait; prints nanoseconds
 port-server                           as PID 1: do what the host says over the first port
 hostile-agent [GREETING]              as PID 1: an agent that breaks the protocol when told to
 drain                                 read stdin to its end
+hang DIR                              mount a file system that never answers, to the end of stdin
 crash                                 panic the kernel
 triple-fault                          reset the CPU by a triple fault
 poweroff | reboot                     at once, without PID 1
@@ -97,12 +102,15 @@ fn run(args: &[String]) -> Outcome {
         ["echo-signal", signal] => signals::echo(signal.parse()?),
         ["spin"] => processes::spin(),
         ["hog", mib] => processes::hog(mib.parse()?),
+        ["fork-bomb"] => processes::fork_bomb(),
+        ["share"] => shared::share(),
         ["orphans", rate, seconds] => processes::orphans(rate.parse()?, seconds.parse()?),
         ["forkexec-floor", n, ref program @ ..] => processes::forkexec_floor(n.parse()?, program),
         ["port-server"] => port_server::serve(),
         [hostile::COMMAND] => hostile::serve("honest"),
         [hostile::COMMAND, greeting] => hostile::serve(greeting),
         ["drain"] => drain::run(),
+        ["hang", dir] => hang::hang(dir),
         ["crash"] => system::crash(),
         ["triple-fault"] => system::triple_fault(),
         ["poweroff"] => system::power_off(),

@@ -39,6 +39,18 @@ pub(crate) fn hog(mib: usize) -> Outcome {
     }
 }
 
+/// Makes as many processes as it can, each of which does the same, for ever.
+pub(crate) fn fork_bomb() -> ! {
+    println!("forking");
+    loop {
+        // SAFETY: this program has one thread, so the child may go on using everything.
+        if unsafe { libc::fork() } < 0 {
+            // Nothing is free; something may soon be.
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// Makes processes whose parent exits at once, evenly over each second.
 pub(crate) fn orphans(rate: u32, seconds: u32) -> Outcome {
     let total = rate.saturating_mul(seconds);

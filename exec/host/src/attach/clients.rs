@@ -31,8 +31,8 @@ pub(super) const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The same while every place is taken, so that one that says nothing keeps nobody out.
 pub(super) const HANDSHAKE_CROWDED: Duration = Duration::from_millis(250);
 
-/// Signals of each client that may go in one turn.
-const SIGNALS: usize = 16;
+/// Signals and sizes of each client that may go in one turn.
+const CONTROLS: usize = 16;
 
 /// The number of `server`'s listener.
 pub(super) const LISTENER: u64 = 0;
@@ -59,10 +59,10 @@ pub(super) struct Clients {
     pub(super) epoll: OwnedFd,
     peers: BTreeMap<u64, Peer>,
     next_number: u64,
-    /// Waits for room in the VM's control queue, when a signal found none.
+    /// Waits for room in the VM's control queue, when a signal or size found none.
     control_room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// The client whose signal goes first when there is room, so that each gets its turn.
-    signals_from: u64,
+    /// The client whose signal or size goes first when there is room, so that each gets its turn.
+    controls_from: u64,
     complaints: Complaints,
     /// All peers' sockets are read into it.
     scratch: Vec<u8>,
@@ -80,7 +80,7 @@ impl Clients {
             peers: BTreeMap::new(),
             next_number: FIRST_CLIENT,
             control_room: None,
-            signals_from: FIRST_CLIENT,
+            controls_from: FIRST_CLIENT,
             complaints: Complaints::default(),
             scratch: vec![0; FRAME_MAX],
         })
@@ -177,7 +177,7 @@ impl Clients {
 
     /// Whether a turn would do anything.
     pub(super) fn have_work(&self) -> bool {
-        self.signals_may_go() || self.peers.values().any(Peer::has_work)
+        self.controls_may_go() || self.peers.values().any(Peer::has_work)
     }
 
     /// Gives every client its share.
@@ -193,7 +193,7 @@ impl Clients {
         for (number, goodbye) in parting {
             self.part(number, &goodbye);
         }
-        self.send_signals();
+        self.send_controls();
     }
 
     /// How long the one that was silent longest may still be at `now`.
@@ -225,27 +225,27 @@ impl Clients {
         }
     }
 
-    /// Whether a signal waits and there may be room. While that is waited for there is none.
-    fn signals_may_go(&self) -> bool {
+    /// Whether a signal or size waits and there may be room. While that is waited for there is none.
+    fn controls_may_go(&self) -> bool {
         self.control_room.is_none() && self.peers.values().any(Peer::waits_for_room)
     }
 
-    /// Lets signals into the VM's control queue, one of each client in turn.
-    fn send_signals(&mut self) {
-        for _ in 0..SIGNALS {
-            if !self.signals_may_go() {
+    /// Lets signals and sizes into the VM's control queue, one of each client in turn.
+    fn send_controls(&mut self) {
+        for _ in 0..CONTROLS {
+            if !self.controls_may_go() {
                 break;
             }
-            let after = self.peers.range(self.signals_from..);
-            let before = self.peers.range(..self.signals_from);
+            let after = self.peers.range(self.controls_from..);
+            let before = self.peers.range(..self.controls_from);
             let order: Vec<u64> = after.chain(before).map(|(number, _)| *number).collect();
             let mut sent = false;
             for number in order {
                 if let Some(peer) = self.peers.get_mut(&number)
-                    && peer.signal()
+                    && peer.send_control()
                 {
                     sent = true;
-                    self.signals_from = number.saturating_add(1);
+                    self.controls_from = number.saturating_add(1);
                 }
             }
             if !sent {
@@ -268,7 +268,7 @@ impl Clients {
         {
             return;
         }
-        let sent = self.peers.values_mut().any(Peer::signal);
+        let sent = self.peers.values_mut().any(Peer::send_control);
         if !sent {
             self.control_room = Some(room);
         }

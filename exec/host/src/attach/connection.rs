@@ -7,14 +7,16 @@
 //!        └ the last one drops: Lifeline ── stop ───┘  └ kick: Link::transmit
 //! ```
 //!
-//! The hub keeps the lifeline; the thread keeps neither while it waits. So the connection ends
-//! with the last client or handle, and goes on while nobody polls.
+//! The thread also keeps the deadlines of what the client started. The hub keeps the lifeline; the
+//! thread keeps neither while it waits. So the connection ends with the last client or handle, and
+//! goes on while nobody polls.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use forebay_exec_proto::host::Config;
 use forebay_exec_proto::{FRAME_MAX, GENERATION, Limits};
@@ -104,6 +106,11 @@ struct Lifeline {
 
 impl Link for Lifeline {
     fn transmit(&self) {
+        self.bell.ring();
+    }
+
+    /// The thread asks for the next deadline before it waits.
+    fn expire_at(&self, _at: Instant) {
         self.bell.ring();
     }
 }
@@ -196,7 +203,8 @@ impl Channel {
             match stream::receive(socket, room) {
                 Ok(Received::Bytes(n)) => have += n,
                 Ok(Received::Nothing) => {
-                    wait(socket, PollFlags::IN, &self.bell).map_err(|e| host("poll", &e.into()))?;
+                    wait(socket, PollFlags::IN, &self.bell, None)
+                        .map_err(|e| host("poll", &e.into()))?;
                 }
                 Ok(Received::End) => return Err(closed(&self.path, SERVER_LEFT)),
                 Err(error) => return Err(closed(&self.path, error.to_string())),
@@ -226,6 +234,7 @@ impl Channel {
             let Some(hub) = hub.upgrade() else {
                 return Ok(());
             };
+            let deadline = hub.expire();
             let outcome = exchange(socket, &hub, &mut inbox, &mut outbox, &mut scratch);
             // Whoever learns of what came meanwhile runs with nothing of ours locked.
             hub.settle();
@@ -236,7 +245,7 @@ impl Channel {
             } else {
                 PollFlags::IN | PollFlags::OUT
             };
-            wait(socket, wanted, &self.bell).map_err(|e| format!("poll: {e}"))?;
+            wait(socket, wanted, &self.bell, deadline).map_err(|e| format!("poll: {e}"))?;
         }
         Ok(())
     }
@@ -354,13 +363,22 @@ impl Outbox {
     }
 }
 
-/// Waits until the socket has what is `wanted` or the bell rings, which it no longer does then.
-fn wait(socket: &OwnedFd, wanted: PollFlags, bell: &Bell) -> Result<(), Errno> {
+/// Waits until the socket has what is `wanted`, the bell rings, which it no longer does then, or
+/// it is `until`.
+fn wait(
+    socket: &OwnedFd,
+    wanted: PollFlags,
+    bell: &Bell,
+    until: Option<Instant>,
+) -> Result<(), Errno> {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    // More than can be said is as long as for ever.
+    let left = left.and_then(|left| Timespec::try_from(left).ok());
     let mut fds = [
         PollFd::new(socket, wanted),
         PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN),
     ];
-    match poll(&mut fds, None) {
+    match poll(&mut fds, left.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error),
     }

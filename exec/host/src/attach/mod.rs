@@ -27,6 +27,7 @@
 //! | stdin that a command has not read | `input_limit` per execution, and the one chunk of it that is on its way |
 //! | output that was not read | the `output_limit` of each execution, which is the VM's own |
 //! | signals without room in the VM's control queue | sixteen, and those of the last receive of 32 KiB; with sixteen it is not read on |
+//! | sizes of terminals without room there | the newest of each execution |
 //!
 //! | module | owns |
 //! |---|---|

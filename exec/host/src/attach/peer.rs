@@ -1,12 +1,13 @@
 //! One client at the server: its socket, its connection, its executions.
 //!
 //! A peer holds a 32 KiB write buffer, its connection's state (stdin within the allowances, one
-//! request in assembly, one payload), a counter block per execution, the signals that wait for
-//! room in the VM's control queue, and 1 MiB of requests that the guest has not read. Its socket is
-//! read into a buffer that all peers share.
+//! request in assembly, one payload), a counter block per execution, 1 MiB of requests that the
+//! guest has not read, and what waits for room in the VM's control queue: signals, and the newest
+//! size of each terminal. Its socket is read into a buffer that all peers share.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +15,8 @@ use std::time::Instant;
 use forebay_exec_proto::guest::{self, Event, Transmit};
 use forebay_exec_proto::host::{self, Start};
 use forebay_exec_proto::{
-    CONTROL_QUEUE, ExecId, FRAME_MAX, HEADER_LEN, PeerFault, REQUEST_MAX, Ready, Request, StdinMode,
+    CONTROL_QUEUE, ExecId, FRAME_MAX, HEADER_LEN, PeerFault, REQUEST_MAX, Ready, Request,
+    StdinMode, TerminalSize,
 };
 
 use super::bell::{Bell, Cause, Ringer};
@@ -90,6 +92,11 @@ pub(super) struct Peer {
     requests: BTreeMap<ExecId, usize>,
     /// Signals that found no room, in their order.
     signals: VecDeque<(ExecId, u32)>,
+    /// The newest sizes of its terminals that found no room. An older one is of no use to anybody,
+    /// so there is nothing to hold up the client for.
+    sizes: BTreeMap<ExecId, TerminalSize>,
+    /// Whose size was sent last: those behind it are next, so that no terminal holds up another.
+    last_sized: Option<ExecId>,
     /// The frames on their way to the socket: `out[sent..filled]` is still to be sent.
     out: Box<[u8]>,
     sent: usize,
@@ -121,6 +128,8 @@ impl Peer {
             execs: BTreeMap::new(),
             requests: BTreeMap::new(),
             signals: VecDeque::new(),
+            sizes: BTreeMap::new(),
+            last_sized: None,
             out,
             sent: 0,
             filled: preamble.len(),
@@ -143,9 +152,9 @@ impl Peer {
         self.execs.len()
     }
 
-    /// Signals wait for room in the VM's control queue.
+    /// Signals or sizes wait for room in the VM's control queue.
     pub(super) fn waits_for_room(&self) -> bool {
-        !self.signals.is_empty()
+        !self.signals.is_empty() || !self.sizes.is_empty()
     }
 
     /// Whether a turn would do anything.
@@ -211,14 +220,25 @@ impl Peer {
         }
     }
 
-    /// Sends at most one of the waiting signals; whether it did.
-    pub(super) fn signal(&mut self) -> bool {
-        let Some((id, signal)) = self.signals.front() else {
+    /// Sends at most one of the waiting signals and sizes; whether it did. One for an execution
+    /// that has ended reaches nobody.
+    pub(super) fn send_control(&mut self) -> bool {
+        if let Some((id, signal)) = self.signals.front() {
+            let sent = self.execs.get(id).is_none_or(|exec| exec.signal(*signal));
+            if sent {
+                self.signals.pop_front();
+            }
+            return sent;
+        }
+        let behind = self.last_sized.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut next = self.sizes.range((behind, Bound::Unbounded));
+        let Some((&id, &size)) = next.next().or_else(|| self.sizes.first_key_value()) else {
             return false;
         };
-        let sent = self.execs.get(id).is_none_or(|exec| exec.signal(*signal));
+        let sent = self.execs.get(&id).is_none_or(|exec| exec.resize(size));
         if sent {
-            self.signals.pop_front();
+            self.sizes.remove(&id);
+            self.last_sized = Some(id);
         }
         sent
     }
@@ -267,6 +287,7 @@ impl Peer {
                 if bootstrap.hostname.is_some()
                     || !bootstrap.env.is_empty()
                     || bootstrap.cwd.is_some()
+                    || bootstrap.resources.is_some()
                 {
                     return Err(Goodbye::Fault("a bootstrap that would configure the guest"));
                 }
@@ -288,17 +309,18 @@ impl Peer {
                 }
                 Ok(Some(id))
             }
-            Event::Resize { .. } => Ok(None),
             Event::Signal { id, signal } => {
                 if !(1..=64).contains(&signal) {
                     return Err(Goodbye::Fault("a signal that does not exist"));
                 }
-                match self.execs.get(&id) {
-                    Some(exec) if !exec.has_started() => {
-                        return Err(Goodbye::Fault("a signal before Started"));
-                    }
-                    Some(_) => self.signals.push_back((id, signal)),
-                    None => {}
+                if self.runs(id, "a signal before Started")? {
+                    self.signals.push_back((id, signal));
+                }
+                Ok(None)
+            }
+            Event::Resize { id, size } => {
+                if self.runs(id, "a resize before Started")? {
+                    self.sizes.insert(id, size);
                 }
                 Ok(None)
             }
@@ -309,6 +331,14 @@ impl Peer {
                 Ok(None)
             }
             Event::PowerOff { .. } => Err(Goodbye::Fault("a client may not end the guest")),
+        }
+    }
+
+    /// Whether one of its executions is there to be controlled; to try that too early is a fault.
+    fn runs(&self, id: ExecId, too_early: &'static str) -> Result<bool, Goodbye> {
+        match self.execs.get(&id) {
+            Some(exec) if !exec.has_started() => Err(Goodbye::Fault(too_early)),
+            known => Ok(known.is_some()),
         }
     }
 
@@ -324,6 +354,7 @@ impl Peer {
             StdinMode::Null => host::Stdin::Null,
             StdinMode::Pipe => host::Stdin::Pipe,
         };
+        let terminal = request.terminal.is_some();
         let start = match Start::new(request, stdin) {
             Ok(start) => start,
             Err(error) => return self.conn.failed(id, refusal::unsent(error)),
@@ -335,7 +366,7 @@ impl Peer {
                 .failed(id, refusal::unread(waiting, REQUESTS_HELD));
         }
         let ringer = Ringer::new(Cause::Exec(self.number, id), &self.bell);
-        match Relayed::start(&self.hub, &start, ringer) {
+        match Relayed::start(&self.hub, &start, terminal, ringer) {
             Ok(exec) => {
                 tracing::debug!(client = self.number, %id, exec = %exec.vm_id(), "admitted");
                 self.execs.insert(id, exec);
@@ -383,6 +414,7 @@ impl Peer {
         if self.execs.get(&id).is_some_and(Relayed::is_over) {
             self.execs.remove(&id);
             self.requests.remove(&id);
+            self.sizes.remove(&id);
         }
     }
 }

@@ -18,8 +18,8 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use forebay_exec_proto::guest;
-use forebay_exec_proto::host::{Start, Terminal};
-use forebay_exec_proto::{CHUNK_CHARGE, ExecId, HEADER_LEN, StdinError, Stream};
+use forebay_exec_proto::host::{ControlError, Start, Terminal};
+use forebay_exec_proto::{CHUNK_CHARGE, ExecId, HEADER_LEN, StdinError, Stream, TerminalSize};
 
 use super::bell::Ringer;
 use super::refusal;
@@ -78,13 +78,14 @@ impl Relayed {
     pub(super) fn start(
         hub: &Arc<Hub>,
         start: &Start,
+        terminal: bool,
         ringer: Arc<Ringer>,
     ) -> Result<Self, ExecError> {
         // The client was promised the limits in the preamble.
         let start = start.clone().demanding_bounds();
         let id = hub.step(|inner| inner.start(start))?;
         Ok(Self {
-            lease: Lease::new(Arc::clone(hub), id),
+            lease: Lease::new(Arc::clone(hub), id, terminal),
             requesting: true,
             killed: false,
             waker: Waker::from(ringer),
@@ -172,8 +173,16 @@ impl Relayed {
     /// Puts a signal in line for the VM; `false` while there is no room. One for an execution
     /// that has ended reaches nobody, as everywhere.
     pub(super) fn signal(&self, signal: u32) -> bool {
-        use forebay_exec_proto::host::ControlError;
         let sent = self.lease.step(|inner, id| inner.conn.signal(id, signal));
+        sent != Err(ControlError::Full)
+    }
+
+    /// Puts its terminal's new size in line, likewise; without a terminal there is nothing to do.
+    pub(super) fn resize(&self, size: TerminalSize) -> bool {
+        if !self.lease.terminal {
+            return true;
+        }
+        let sent = self.lease.step(|inner, id| inner.conn.resize(id, size));
         sent != Err(ControlError::Full)
     }
 
@@ -295,7 +304,8 @@ impl Relayed {
     fn end(&mut self, id: ExecId, guest: &mut guest::Conn, terminal: Terminal) {
         self.ended = true;
         match terminal {
-            Terminal::Exited(status) => {
+            // Deadlines are kept at the client's end.
+            Terminal::Exited(status) | Terminal::TimedOut { status, .. } => {
                 for stream in Stream::ALL {
                     guest.stream_ended(id, stream);
                 }

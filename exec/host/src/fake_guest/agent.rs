@@ -26,6 +26,10 @@ pub(crate) struct Command {
     pub(crate) eof: bool,
     /// Signals that it got and survived.
     pub(crate) signals: Vec<u32>,
+    /// Sizes that its terminal was given.
+    pub(crate) sizes: Vec<(u16, u16)>,
+    /// What asked for it.
+    pub(crate) request: Request,
     /// Bytes that it wrote.
     pub(crate) written: u64,
     /// What it exits with when it has nothing more to do; `None`: runs until it is killed.
@@ -65,7 +69,11 @@ impl Agent {
                         command.eof = true;
                     }
                 }
-                Event::Resize { .. } => {}
+                Event::Resize { id, size } => {
+                    if let Some(command) = self.commands.get_mut(&id) {
+                        command.sizes.push((size.rows, size.cols));
+                    }
+                }
                 Event::Signal { id, signal } => {
                     if let Some(command) = self.commands.get_mut(&id) {
                         match signal {
@@ -94,6 +102,7 @@ impl Agent {
         let number = |at: usize| argv.get(at).map_or(0, |n| n.parse::<usize>().unwrap());
         let mut command = Command {
             exit: Some(0),
+            request: request.clone(),
             ..Command::default()
         };
         match argv[0] {
@@ -187,9 +196,7 @@ impl Agent {
                 self.conn.exited(
                     id,
                     ExitStatus {
-                        code: None,
                         signal,
-                        duration_us: 1,
                         ..ExitStatus::default()
                     },
                 );

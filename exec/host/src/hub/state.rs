@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::mem;
 use std::task::Waker;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_exec_proto::frame::ToGuest;
@@ -31,6 +32,8 @@ pub(crate) struct Inner {
     /// The link was told to transmit, or pulls of its own accord, and has not come to the end
     /// since.
     kicked: bool,
+    /// When the link was last told to have the deadlines looked at, if it still has to.
+    alarm: Option<Duration>,
     /// Whom the changes concern of which nobody was told yet. Holds each registered waker once
     /// at most: a task registers anew only in a step, which takes all that is here.
     wakes: Wakes,
@@ -51,6 +54,7 @@ impl Inner {
             last_pong: None,
             warned: false,
             kicked: false,
+            alarm: None,
             wakes: Wakes::default(),
             lent: None,
             returned: Vec::new(),
@@ -164,6 +168,24 @@ impl Inner {
     /// Whether the link must be kicked now, which marks it as kicked.
     pub(super) fn due_kick(&mut self) -> bool {
         self.conn.wants_transmit() && !mem::replace(&mut self.kicked, true)
+    }
+
+    /// When the link must have the deadlines looked at, if that is earlier than it was told.
+    pub(super) fn due_alarm(&mut self) -> Option<Duration> {
+        let next = self.conn.next_deadline()?;
+        if self.alarm.is_some_and(|alarm| alarm <= next) {
+            return None;
+        }
+        self.alarm = Some(next);
+        Some(next)
+    }
+
+    /// Looks at the deadlines; gives when they have to be looked at next, which whoever called
+    /// sees to.
+    pub(super) fn expire(&mut self, now: Duration) -> Option<Duration> {
+        self.conn.expire(now);
+        self.alarm = self.conn.next_deadline();
+        self.alarm
     }
 
     /// Takes what has to be done outside the lock.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use forebay_exec_proto::frame::FromGuest;
 use forebay_exec_proto::host::{Config, Verdict};
@@ -52,6 +53,8 @@ pub(super) struct Vm {
     to_guest: Mutex<Ring>,
     /// A frame was placed.
     placed: Condvar,
+    /// How often it was told of a deadline.
+    alarms: Mutex<usize>,
 }
 
 /// The ring towards the guest, and who reads it.
@@ -65,6 +68,10 @@ impl Link for Vm {
     fn transmit(&self) {
         self.place();
         self.hub.settle();
+    }
+
+    fn expire_at(&self, _at: Instant) {
+        *self.alarms.lock().unwrap() += 1;
     }
 }
 
@@ -84,6 +91,7 @@ impl Vm {
                 room: true,
             }),
             placed: Condvar::new(),
+            alarms: Mutex::new(0),
         });
         let link: Weak<Self> = Arc::downgrade(&vm);
         vm.hub.set_link(link);
@@ -107,7 +115,11 @@ impl Vm {
 
     /// A running command.
     pub(super) fn start(&self, program: &str, stdin: Stdin) -> ExecHandle {
-        let exec = self.client.exec(program, [""; 0]).stdin(stdin);
+        self.start_exec(self.exec(program).stdin(stdin))
+    }
+
+    /// The same, as it is asked for.
+    pub(super) fn start_exec(&self, exec: Exec) -> ExecHandle {
         let mut spawn = Box::pin(exec.spawn());
         assert!(once(spawn.as_mut()).is_pending());
         self.speak();
@@ -120,6 +132,11 @@ impl Vm {
     /// A request for `program`, to be started by whoever is first.
     pub(super) fn exec(&self, program: &str) -> Exec {
         self.client.exec(program, [""; 0])
+    }
+
+    /// How often the device was told of a deadline.
+    pub(super) fn alarms(&self) -> usize {
+        *self.alarms.lock().unwrap()
     }
 
     /// The guest posts buffers, or no more.

@@ -13,7 +13,8 @@ use super::{Conn, Event, Reply, State};
 use crate::frame::{FRAME_MAX, HEADER_LEN, Header, LAST, OPTIONAL, ToGuest};
 use crate::id::ExecId;
 use crate::message::{
-    Bootstrap, Failure, FailureKind, Request, decode, decode_size, decode_u32, decode_u64, encode,
+    Bootstrap, Failure, FailureKind, Request, TerminalSize, decode, decode_size, decode_u32,
+    decode_u64, encode,
 };
 use crate::{GENERATION, PeerFault, REQUEST_MAX, REQUEST_PART};
 
@@ -289,10 +290,12 @@ impl Conn {
         self.execs.insert(id, exec);
         // What a newer host asks for and this end would leave out may be what makes the command
         // safe to run. It shows as bytes that do not come back.
-        if encode(&request) == whole {
-            self.events.push_back(Event::Start { id, request });
-        } else {
+        if encode(&request) != whole {
             self.failed(id, not_understood());
+        } else if request.terminal.is_some_and(|size| !is_size(size)) {
+            self.failed(id, no_size());
+        } else {
+            self.events.push_back(Event::Start { id, request });
         }
         Ok(())
     }
@@ -323,6 +326,9 @@ impl Conn {
             }
             ToGuest::Resize => {
                 let size = decode_size(payload).ok_or(PeerFault("a resize without its size"))?;
+                if !is_size(size) {
+                    return Err(PeerFault("a terminal without rows or columns"));
+                }
                 self.events.push_back(Event::Resize { id, size });
             }
             ToGuest::Kill => self.events.push_back(Event::Kill(id)),
@@ -354,6 +360,20 @@ fn not_understood() -> Failure {
             "the request has a field that this end is too old to know; rebuild the guest image, \
              or update the program that has the VM",
         ),
+    }
+}
+
+/// Whether a terminal can have it: without rows or columns programs divide by zero.
+const fn is_size(size: TerminalSize) -> bool {
+    size.rows > 0 && size.cols > 0
+}
+
+fn no_size() -> Failure {
+    Failure {
+        kind: FailureKind::PtySetup,
+        errno: None,
+        stage: String::from("terminal"),
+        message: String::from("a terminal has at least one row and one column"),
     }
 }
 

@@ -58,7 +58,7 @@ fn each_rule_that_a_host_breaks_ends_the_connection() {
     reserved[7] = 1;
     let end = raw(0x12, 1, b"");
     let after_end = [end.clone(), raw(0x11, 1, b"x")].concat();
-    let cases: [(&str, Vec<u8>, &str); 12] = [
+    let cases: [(&str, Vec<u8>, &str); 14] = [
         ("reserved bytes", reserved, "reserved"),
         ("stdin after its end", after_end, "after its end"),
         ("end again", end.repeat(2), "second end"),
@@ -78,6 +78,8 @@ fn each_rule_that_a_host_breaks_ends_the_connection() {
         ("second bootstrap", raw(0x01, 0, b""), "second bootstrap"),
         ("unknown kind", raw(0x7f, 0, b""), "not known"),
         ("no id", raw(0x12, 0, b""), "names no execution"),
+        ("no rows", raw(0x16, 1, &[0, 0, 80, 0]), "or columns"),
+        ("no columns", raw(0x16, 1, &[24, 0, 0, 0]), "or columns"),
         (
             "ceiling",
             raw(0x11, 1, &vec![0; crate::FRAME_MAX]),
@@ -304,8 +306,8 @@ fn a_repeated_output_ack_grants_nothing_and_one_that_goes_back_ends_the_connecti
 fn stdin_taken_in_pieces_is_acknowledged_once_and_never_said_twice() {
     let mut conn = running();
     let id = ExecId::new(1).unwrap();
-    // Half the window, so that the host may be short of credit.
-    for _ in 0..2 {
+    // The whole window, so that the host is short of credit.
+    for _ in 0..4 {
         conn.handle_bytes(&raw(0x11, 1, &vec![7; 16_384])).unwrap();
     }
     let mut buf = vec![0; crate::FRAME_MAX];

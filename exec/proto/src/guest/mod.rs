@@ -22,7 +22,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::id::ExecId;
 use crate::limits::Limits;
-use crate::message::{Bootstrap, ExitStatus, Failure, Ready, Request, StdinError, TerminalSize, cut};
+use crate::message::{
+    Bootstrap, ExitStatus, Failure, Ready, Request, StdinError, TerminalSize, cut,
+};
 use crate::schedule::{Scheduler, Slot};
 use crate::{PeerFault, Stream};
 

@@ -4,9 +4,11 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use bytes::Bytes;
 
+use super::deadline::{Deadline, is_limit};
 use super::execution::{Exec, InputState, Keep, Phase};
 use super::{Conn, Control, State};
 use crate::frame::Stream;
@@ -37,6 +39,7 @@ pub struct Start {
     /// For people who look at the connection.
     program: Box<str>,
     bounded: bool,
+    timeout: Option<Duration>,
 }
 
 impl Start {
@@ -79,6 +82,7 @@ impl Start {
             stdin,
             program,
             bounded: false,
+            timeout: None,
         })
     }
 
@@ -96,6 +100,21 @@ impl Start {
             bounded: true,
             ..self
         }
+    }
+
+    /// The same, to be killed when this time has passed since its admission; see
+    /// [`Conn::expire`].
+    ///
+    /// # Errors
+    /// [`StartError::Timeout`]: zero, or more than [`TIMEOUT_MAX`](super::TIMEOUT_MAX).
+    pub fn with_timeout(self, limit: Duration) -> Result<Self, StartError> {
+        if !is_limit(limit) {
+            return Err(StartError::Timeout { limit });
+        }
+        Ok(Self {
+            timeout: Some(limit),
+            ..self
+        })
     }
 }
 
@@ -115,6 +134,11 @@ pub enum StartError {
         size: usize,
         /// The largest size accepted.
         limit: usize,
+    },
+    /// Its timeout is zero, or beyond [`TIMEOUT_MAX`](super::TIMEOUT_MAX) or the end of the clock.
+    Timeout {
+        /// The timeout.
+        limit: Duration,
     },
     /// It demands bounds, and the agent keeps none.
     Unbounded,
@@ -166,6 +190,10 @@ impl fmt::Display for StartError {
                     "the request takes {size} bytes, at most {limit} are accepted"
                 )
             }
+            Self::Timeout { limit } => write!(
+                f,
+                "a timeout of {limit:?} cannot be kept; more than zero and at most 292 000 years can"
+            ),
             Self::Unbounded => f.write_str("the agent in the guest keeps no limits"),
             Self::NotReady => f.write_str("the agent in the guest is not ready yet"),
             Self::Closed(reason) => write!(f, "the connection to the guest ended: {reason}"),
@@ -197,6 +225,11 @@ impl Conn {
                 active: self.active,
             });
         }
+        let now = (self.config.clock)();
+        let deadline = match start.timeout {
+            None => None,
+            Some(limit) => Some(Deadline::begin(limit, now).ok_or(StartError::Timeout { limit })?),
+        };
         let id = self.ids.next().map_err(|_| {
             StartError::Closed(String::from("all execution ids of this VM are used"))
         })?;
@@ -211,6 +244,9 @@ impl Conn {
             }
         }
         exec.observe(self.config.clock);
+        exec.deadline = deadline;
+        self.deadlines
+            .extend(deadline.and_then(|deadline| Some((deadline.next()?, id))));
         self.execs.insert(id, exec);
         self.active = self.active.saturating_add(1);
         self.requests.push_back(id);

@@ -29,7 +29,7 @@ pub struct Config {
     /// Takes a guest whose Ready names no `exec_limits`; see [`Conn`](super::Conn) for what is
     /// left then.
     pub allow_legacy_guest: bool,
-    /// What the time that executions wait is measured by. Nothing else depends on it. The default
+    /// What executions' deadlines, and the time that they wait, are measured by. The default
     /// stands still.
     pub clock: Clock,
 }

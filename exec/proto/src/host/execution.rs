@@ -12,8 +12,10 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes};
+use core::time::Duration;
 use minicbor::{Decode, Encode};
 
+use super::deadline::Deadline;
 use super::stall::Meter;
 use crate::credit::{Receiver, Sender};
 use crate::frame::{CHUNK_CHARGE, Stream};
@@ -32,6 +34,16 @@ pub enum Terminal {
     /// The connection or the VM ended first; whether the command ended is not known.
     #[n(2)]
     Lost(#[n(0)] String),
+    /// The command ran, its time was over, and SIGKILL ended it.
+    #[n(3)]
+    TimedOut {
+        /// How it ended.
+        #[n(0)]
+        status: ExitStatus,
+        /// How long it was allowed, from its admission.
+        #[n(1)]
+        limit: Duration,
+    },
 }
 
 /// A retained chunk of output. Its bytes are an allocation of their own size, never a slice of
@@ -215,11 +227,13 @@ pub(super) struct Exec {
     pub(super) forgotten: bool,
     pub(super) kill_due: bool,
     pub(super) kill_sent: bool,
+    /// Until it has ended.
+    pub(super) deadline: Option<Deadline>,
     /// Its request has waited for the acknowledgements that a relay must see first.
     pub(super) behind_acks: bool,
     pub(super) in_acks: bool,
     pub(super) in_slots: bool,
-    pub(super) notice: u8,
+    pub(super) notice: u16,
 }
 
 impl Exec {
@@ -261,6 +275,7 @@ impl Exec {
             forgotten: false,
             kill_due: false,
             kill_sent: false,
+            deadline: None,
             behind_acks: false,
             in_acks: false,
             in_slots: false,

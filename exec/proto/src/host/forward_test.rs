@@ -61,7 +61,7 @@ fn a_notice_tells_of_acknowledged_stdin() {
     let mut pair = Pair::new(Limits::default());
     let id = pair.running(Stdin::Pipe);
     pair.host
-        .write_stdin(id, Bytes::from(alloc::vec![7; 40_000]))
+        .write_stdin(id, Bytes::from(alloc::vec![7; 60_000]))
         .unwrap();
     pair.settle();
     pair.notices.clear();

@@ -1,6 +1,6 @@
 //! The host's end of a connection, for the life of a VM.
 //!
-//! How to drive it, in four verbs:
+//! How to drive it, in five verbs:
 //!
 //! * **inputs** from the channel: [`Conn::handle_opened`], [`Conn::judge`] then
 //!   [`Conn::deliver`] for every frame, [`Conn::handle_closed`];
@@ -10,12 +10,14 @@
 //!   [`Conn::close_stdin`], [`Conn::signal`], [`Conn::kill`], [`Conn::discard`],
 //!   [`Conn::forget`], and the readers [`Conn::next_event`], [`Conn::read`],
 //!   [`Conn::take_chunk`];
+//! * **time**: [`Conn::expire`], when the [`Conn::next_deadline`] is reached;
 //! * **notices**: after any of the above, drain [`Conn::poll_notice`] and wake whoever waits.
 //!
-//! Nothing blocks and nothing depends on time: a clock is read only for the account that
-//! [`Conn::inspect`] shows. All memory is bounded: per execution by its
-//! limits, per connection by `max_executions` and [`CONTROL_QUEUE`](crate::CONTROL_QUEUE). An
-//! execution that has ended and was read is a small entry until its handle is forgotten.
+//! Nothing blocks, and nothing waits for time by itself: the clock is read where an execution with a
+//! deadline is admitted and starts, and for the account that [`Conn::inspect`] shows. All memory is
+//! bounded: per execution by its limits, per connection by `max_executions` and
+//! [`CONTROL_QUEUE`](crate::CONTROL_QUEUE). An execution that has ended and was read is a small entry
+//! until its handle is forgotten.
 //!
 //! An application's buffers are not dropped in here, since that may run the application's code
 //! and whoever drives the connection usually holds a lock: they wait in
@@ -23,6 +25,7 @@
 
 mod command;
 mod config;
+mod deadline;
 mod execution;
 mod forward;
 mod inspect;
@@ -32,11 +35,12 @@ pub mod saved;
 mod stall;
 mod transmit;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::mem;
+use core::time::Duration;
 
 use crate::frame::HEADER_LEN;
 use crate::id::{ExecId, IdSource};
@@ -46,6 +50,7 @@ use crate::schedule::{Scheduler, Slot};
 
 pub use command::{ControlError, Start, StartError, Stdin, WriteError};
 pub use config::{Clock, Config, ConfigError};
+pub use deadline::{CONFIRM_WITHIN, TIMEOUT_MAX, TIMEOUT_STAGE};
 pub use execution::Terminal;
 pub use inspect::{ExecView, Inspection, View};
 pub use read::{Event, Read};
@@ -78,21 +83,23 @@ pub struct Frame {
 /// Bits of [`Notice::Exec`].
 pub mod what {
     /// Stdout has bytes.
-    pub const STDOUT: u8 = 1;
+    pub const STDOUT: u16 = 1;
     /// Stderr has bytes.
-    pub const STDERR: u8 = 16;
+    pub const STDERR: u16 = 16;
     /// The command closed its stdin.
-    pub const STDIN_ERROR: u8 = 32;
+    pub const STDIN_ERROR: u16 = 32;
     /// The pending stdin write was handed over, or stdin ended.
-    pub const WRITABLE: u8 = 2;
+    pub const WRITABLE: u16 = 2;
     /// The program runs, or it is known that it will not.
-    pub const STARTED: u8 = 4;
+    pub const STARTED: u16 = 4;
     /// The execution ended.
-    pub const TERMINAL: u8 = 8;
+    pub const TERMINAL: u16 = 8;
     /// The guest acknowledged stdin bytes.
-    pub const STDIN_ACKED: u8 = 64;
+    pub const STDIN_ACKED: u16 = 64;
     /// The request has left whole.
-    pub const REQUESTED: u8 = 128;
+    pub const REQUESTED: u16 = 128;
+    /// Its time is over, and the guest has not confirmed its end.
+    pub const UNCONFIRMED: u16 = 256;
 }
 
 /// Something changed that somebody may wait for.
@@ -103,7 +110,7 @@ pub enum Notice {
         /// Which one.
         id: ExecId,
         /// What changed.
-        what: u8,
+        what: u16,
     },
     /// The control queue has room again.
     ControlRoom,
@@ -180,6 +187,9 @@ pub struct Conn {
     connection: u64,
     ids: IdSource,
     execs: BTreeMap<ExecId, Exec>,
+    /// When which execution has to be looked at for its deadline: those that have one and have
+    /// not ended.
+    deadlines: BTreeSet<(Duration, ExecId)>,
     active: u32,
     schedule: Scheduler<Control>,
     bootstrap_due: bool,
@@ -222,6 +232,7 @@ impl Conn {
             connection: 0,
             ids: IdSource::new(),
             execs: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
             active: 0,
             schedule: Scheduler::new(),
             bootstrap_due: false,
@@ -357,7 +368,7 @@ impl Conn {
         }
     }
 
-    fn notice(&mut self, id: ExecId, bits: u8) {
+    fn notice(&mut self, id: ExecId, bits: u16) {
         if let Some(exec) = self.execs.get_mut(&id) {
             if exec.notice == 0 {
                 self.noticed.push_back(id);
@@ -369,6 +380,7 @@ impl Conn {
     /// Ends an execution from the guest's point of view, and tells the application unless it
     /// has been told before.
     fn finish(&mut self, id: ExecId, terminal: Terminal) {
+        self.stop_deadline(id);
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };

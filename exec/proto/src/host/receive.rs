@@ -8,7 +8,6 @@
 
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::execution::{Chunk, InputState, Keep, Phase};
@@ -180,11 +179,13 @@ impl Conn {
     }
 
     /// Takes the payload of the frame that [`judge`](Self::judge) accepted: exactly those
-    /// bytes, in an allocation of their own size.
+    /// bytes. Kept as they are until the application takes them, so they should be an allocation of
+    /// about their own size: of a chunk's charge of 256 units, 64 pay for room to spare.
     ///
     /// # Errors
     /// The payload breaks framing or the connection's own rules: end the connection.
-    pub fn deliver(&mut self, payload: Vec<u8>) -> Result<(), &'static str> {
+    pub fn deliver(&mut self, payload: impl Into<Bytes>) -> Result<(), &'static str> {
+        let payload = payload.into();
         let incoming = self
             .incoming
             .take()
@@ -243,7 +244,7 @@ impl Conn {
         Ok(())
     }
 
-    fn take(&mut self, id: ExecId, kind: FromGuest, payload: Vec<u8>) -> Result<(), &'static str> {
+    fn take(&mut self, id: ExecId, kind: FromGuest, payload: Bytes) -> Result<(), &'static str> {
         // Gone between judge and deliver: its credit and slot went with it.
         let Some(exec) = self.execs.get_mut(&id) else {
             return Ok(());
@@ -255,6 +256,7 @@ impl Conn {
                 exec.started_event = true;
                 self.notice(id, what::STARTED);
                 self.schedule_slot(id);
+                self.started_by(id);
             }
             FromGuest::Stdout => self.take_output(id, Stream::Stdout, payload),
             FromGuest::Stderr => self.take_output(id, Stream::Stderr, payload),
@@ -290,7 +292,8 @@ impl Conn {
                     (Some(0..=255), None) | (None, Some(1..=64)) => {}
                     _ => return Err("Exited must name either a code or a signal that exists"),
                 }
-                self.finish(id, Terminal::Exited(status));
+                let terminal = exec.exited(status);
+                self.finish(id, terminal);
             }
             FromGuest::Failed => {
                 let mut failure: Failure = decode(&payload).ok_or("Failed cannot be decoded")?;
@@ -310,7 +313,7 @@ impl Conn {
     }
 
     /// Keeps a charged chunk for the reader, or gives its credit straight back.
-    fn take_output(&mut self, id: ExecId, stream: Stream, payload: Vec<u8>) {
+    fn take_output(&mut self, id: ExecId, stream: Stream, payload: Bytes) {
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
@@ -322,9 +325,7 @@ impl Conn {
             return;
         }
         let seq = exec.next_seq();
-        // `into_boxed_slice` cuts spare capacity, so that a chunk holds what it was charged.
-        let data = Bytes::from(payload.into_boxed_slice());
-        exec.output(stream).push(Chunk::new(seq, data));
+        exec.output(stream).push(Chunk::new(seq, payload));
         let bit = match stream {
             Stream::Stdout => what::STDOUT,
             Stream::Stderr => what::STDERR,
@@ -359,6 +360,7 @@ impl Conn {
         }
         // A request half sent is finished first: the guest's assembly must not be left open.
         exec.kill_due = !exec.kill_sent;
+        self.stop_deadline(id);
         self.notice(id, what::WRITABLE | what::STARTED | what::TERMINAL);
         self.schedule_ack(id);
     }

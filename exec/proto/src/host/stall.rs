@@ -91,6 +91,17 @@ impl Meter {
         self.waiting.map(|(party, _)| party)
     }
 
+    /// An account that has this of an earlier one.
+    pub(super) fn resumed(application: Duration) -> Self {
+        Self {
+            waiting: None,
+            spent: Stalls {
+                application,
+                ..Stalls::default()
+            },
+        }
+    }
+
     /// The account up to `now`.
     pub(super) fn read(&self, now: Duration) -> Stalls {
         let mut spent = self.spent;

@@ -17,6 +17,9 @@ impl Agent {
             ["random", seed, bytes] => self.random(id, seed, bytes),
             ["cat"] => self.cat(id),
             ["give-in"] => self.give_in(id),
+            ["endure"] => self.endure(id),
+            ["shrug", code] => self.shrug(id, code),
+            ["dawdle"] => self.dawdle(id),
             ["stop-reading", seed, bytes] => {
                 self.change(|state| state.deaf = true);
                 self.random(id, seed, bytes)
@@ -79,6 +82,33 @@ impl Agent {
         self.started(id)?;
         self.change(|state| state.truces += 1);
         Ok(Over::With(0))
+    }
+
+    /// Writes a line, and does not die of being killed.
+    fn endure(&self, id: u64) -> Result<Over, Stop> {
+        self.started(id)?;
+        self.output(id, Stream::Stdout, b"so far\n")?;
+        self.until_killed(id, true);
+        Ok(Over::Killed)
+    }
+
+    /// Exits by itself just when it is killed.
+    fn shrug(&self, id: u64, code: &str) -> Result<Over, Stop> {
+        self.started(id)?;
+        self.until_killed(id, false);
+        Ok(Over::With(code.parse().unwrap_or(2)))
+    }
+
+    /// Takes its time to start. It exits with 1 if it was killed before it had.
+    fn dawdle(&self, id: u64) -> Result<Over, Stop> {
+        self.until_killed(id, true);
+        let killed = self.lock().executions[&id].killed;
+        self.started(id)?;
+        if killed {
+            return Ok(Over::With(1));
+        }
+        self.until_killed(id, false);
+        Ok(Over::Killed)
     }
 
     /// Breaks a rule of the connection. Nothing is said of the execution: with the connection it is

@@ -7,7 +7,10 @@ use std::sync::atomic::Ordering;
 
 use forebay_exec_proto::frame::ToGuest;
 use forebay_exec_proto::host::{Config, Conn, Start, Stdin, Terminal, Verdict};
-use forebay_exec_proto::{ByteVec, ExecId, FailureKind, HEADER_LEN, Header, REQUEST_MAX, Request};
+use forebay_exec_proto::{
+    ByteVec, CONTROL_QUEUE, ExecId, FailureKind, HEADER_LEN, Header, REQUEST_MAX, Request,
+    TerminalSize,
+};
 
 use super::villain::frame;
 use crate::Limits;
@@ -72,6 +75,8 @@ impl Slow {
         let argv = words.iter().map(|word| ByteVec::from(word.to_vec()));
         let request = Request {
             argv: argv.collect(),
+            // So that it may be given sizes.
+            terminal: Some(TerminalSize { rows: 24, cols: 80 }),
             ..Request::default()
         };
         let start = Start::new(request, Stdin::Null).unwrap();
@@ -253,6 +258,88 @@ fn signals_without_room_stay_with_their_client_and_all_arrive() {
     client.settle(&mut still);
     let arrived = still.vm.command(id, |command| command.signals.len());
     assert_eq!(arrived, taken / signal.len());
+}
+
+#[test]
+fn of_the_sizes_without_room_each_terminals_newest_arrives_and_the_client_is_read_on() {
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    let (one, two) = (client.start(&[b"stall"]), client.start(&[b"stall"]));
+    client.settle(&mut still);
+    still.vm.hold.store(true, Ordering::Relaxed);
+    // As many as there is room for.
+    for _ in 0..CONTROL_QUEUE {
+        let signal = frame(ToGuest::Signal.to_wire(), one.get(), &10u32.to_le_bytes());
+        client.stream.write_all(&signal).unwrap();
+    }
+    // More than the socket takes by itself.
+    for rows in 1..=20_000u16 {
+        for (id, cols) in [(one, 80u16), (two, 132)] {
+            let [a, b] = rows.to_le_bytes();
+            let [c, d] = cols.to_le_bytes();
+            let resize = frame(ToGuest::Resize.to_wire(), id.get(), &[a, b, c, d]);
+            client.stream.write_all(&resize).unwrap();
+        }
+        if rows % 100 == 0 {
+            still.settle();
+        }
+    }
+    still.vm.hold.store(false, Ordering::Relaxed);
+    client.settle(&mut still);
+    let sizes = |id| still.vm.command(id, |command| command.sizes.clone());
+    assert_eq!(sizes(one), [(20_000, 80)]);
+    assert_eq!(sizes(two), [(20_000, 132)]);
+    let signals = still.vm.command(one, |command| command.signals.len());
+    assert_eq!(signals, CONTROL_QUEUE);
+    assert_eq!(still.server.attached(), 1);
+}
+
+#[test]
+fn a_terminal_that_is_always_given_another_size_holds_up_no_other() {
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    let (one, two) = (client.start(&[b"stall"]), client.start(&[b"stall"]));
+    client.settle(&mut still);
+    still.vm.hold.store(true, Ordering::Relaxed);
+    let resize =
+        |id: ExecId, rows: u8| frame(ToGuest::Resize.to_wire(), id.get(), &[rows, 0, 80, 0]);
+    client.stream.write_all(&resize(one, 1)).unwrap();
+    still.settle();
+    // All the room but that for one control.
+    for _ in 0..CONTROL_QUEUE - 2 {
+        let signal = frame(ToGuest::Signal.to_wire(), one.get(), &10u32.to_le_bytes());
+        client.stream.write_all(&signal).unwrap();
+    }
+    still.settle();
+    let both = [resize(one, 2), resize(two, 3)].concat();
+    client.stream.write_all(&both).unwrap();
+    still.settle();
+    // What is in the VM's queue, and nothing that comes after it.
+    still.vm.hold.store(false, Ordering::Relaxed);
+    still.vm.round();
+    let sizes = |still: &Still, id| still.vm.command(id, |command| command.sizes.clone());
+    assert_eq!(sizes(&still, one), [(1, 80)]);
+    assert_eq!(sizes(&still, two), [(3, 80)]);
+    client.settle(&mut still);
+    assert_eq!(sizes(&still, one), [(1, 80), (2, 80)]);
+}
+
+#[test]
+fn a_size_for_a_command_without_a_terminal_goes_no_further() {
+    let mut still = Still::new();
+    let mut client = Slow::attach(&mut still);
+    let request = Request {
+        argv: vec![ByteVec::from(b"stall".to_vec())],
+        ..Request::default()
+    };
+    let start = Start::new(request, Stdin::Null).unwrap();
+    let id = client.conn.start(start).unwrap();
+    client.settle(&mut still);
+    let resize = frame(ToGuest::Resize.to_wire(), id.get(), &[24, 0, 80, 0]);
+    client.stream.write_all(&resize).unwrap();
+    client.settle(&mut still);
+    assert!(still.vm.command(id, |command| command.sizes.is_empty()));
+    assert_eq!(still.server.attached(), 1);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::attach::CLIENTS_MAX;
 use crate::fake_guest::{FakeVm, pattern};
 use crate::{
     AttachSocket, Client, ConnectError, ExecError, ExecEvent, FailureKind, Limits, Signal, Stdin,
+    TerminalSize,
 };
 
 const NONE: [&str; 0] = [];
@@ -35,11 +36,27 @@ fn the_api_is_the_librarys() {
         assert_eq!(failure.kind, FailureKind::NotFound);
         assert_eq!(failure.errno, Some(2));
 
-        let mut stalled = client.exec("stall", NONE).spawn().await.unwrap();
+        let mut stalled = client
+            .exec("stall", NONE)
+            .terminal(TerminalSize::default())
+            .spawn()
+            .await
+            .unwrap();
         stalled.signal(Signal::USR1).await.unwrap();
         wait_until("the signal", || {
             let id = attached.vm.hub.inspect().executions[0].id;
             attached.vm.command(id, |c| c.signals.contains(&10))
+        });
+        stalled
+            .resize(TerminalSize {
+                rows: 50,
+                cols: 132,
+            })
+            .await
+            .unwrap();
+        wait_until("the size", || {
+            let id = attached.vm.hub.inspect().executions[0].id;
+            attached.vm.command(id, |c| c.sizes == [(50, 132)])
         });
         stalled.signal(Signal::TERM).await.unwrap();
         let ended = stalled.wait().await.unwrap();

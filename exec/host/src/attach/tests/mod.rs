@@ -3,6 +3,7 @@
 mod by_hand;
 mod clients;
 mod credit;
+mod deadlines;
 mod endings;
 mod handshake;
 mod inspect;

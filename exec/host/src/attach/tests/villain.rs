@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use forebay_exec_proto::host::{Config, Conn, Start, Stdin, Verdict};
-use forebay_exec_proto::{ByteVec, ExecId, HEADER_LEN, Header, Limits, Request};
+use forebay_exec_proto::{ByteVec, ExecId, HEADER_LEN, Header, Limits, Request, TerminalSize};
 
 use super::CEILING;
 use crate::attach::last_words;
@@ -67,6 +67,8 @@ impl Villain {
         let argv = words.iter().map(|w| ByteVec::from(w.as_bytes().to_vec()));
         let request = Request {
             argv: argv.collect(),
+            // So that it may be given sizes.
+            terminal: Some(TerminalSize { rows: 24, cols: 80 }),
             ..Request::default()
         };
         let start = Start::new(request, Stdin::Pipe).unwrap();

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use forebay_exec_proto::frame::ToGuest;
 use forebay_exec_proto::host::Config;
-use forebay_exec_proto::{ExecId, HEADER_LEN, Header};
+use forebay_exec_proto::{ExecId, HEADER_LEN, Header, Resources};
 
 use super::villain::{Villain, frame};
 use super::{Attached, run, wait_until};
@@ -109,7 +109,12 @@ fn an_acknowledgement_that_goes_back() {
 #[test]
 fn an_execution_of_somebody_else() {
     // The bystander's is 1 in the VM, and 1 is the villain's own here; 2 it never started.
-    for kind in [ToGuest::Kill, ToGuest::StdinEof, ToGuest::OutputAck] {
+    for kind in [
+        ToGuest::Kill,
+        ToGuest::StdinEof,
+        ToGuest::OutputAck,
+        ToGuest::Resize,
+    ] {
         cut_off(
             "a frame names an execution that was never started",
             &["stall"],
@@ -187,6 +192,19 @@ fn a_signal_that_does_not_exist_or_comes_before_the_start() {
 }
 
 #[test]
+fn a_resize_that_names_no_size_or_comes_before_the_start() {
+    for payload in [&[][..], &[24, 0], &[24, 0, 80, 0, 0]] {
+        cut_off("a resize without its size", &["stall"], |villain, id| {
+            villain.raw(wire(ToGuest::Resize), id, payload);
+        });
+    }
+    cut_off("a resize before Started", &["stall"], |villain, _| {
+        let early = villain.begin(&["late"]);
+        villain.raw(wire(ToGuest::Resize), early.get(), &[24, 0, 80, 0]);
+    });
+}
+
+#[test]
 fn a_wish_to_end_the_guest() {
     cut_off(
         "a client may not end the guest",
@@ -254,6 +272,17 @@ fn a_bootstrap_that_would_decide_what_is_the_vms() {
                 Config {
                     limits,
                     hostname: Some("mine".to_owned()),
+                    ..Config::default()
+                },
+            ),
+            (
+                "a bootstrap that would configure the guest",
+                Config {
+                    limits,
+                    resources: Resources {
+                        pids: Some(1),
+                        ..Resources::default()
+                    },
                     ..Config::default()
                 },
             ),
@@ -335,6 +364,42 @@ fn a_flood_of_signals() {
         });
         drop(villain);
     });
+}
+
+#[test]
+fn a_flood_of_sizes() {
+    const SIZES: u16 = 20_000;
+    run(async {
+        let attached = Attached::new();
+        let bystander = attached.client().await;
+        let target = bystander.exec("stall", NONE).spawn().await.unwrap();
+        let mut villain = Villain::attach(&attached.path);
+        let id = villain.start(&["stall"]);
+        let flood = std::thread::spawn(move || {
+            for rows in 1..=SIZES {
+                let [low, high] = rows.to_le_bytes();
+                villain.raw(wire(ToGuest::Resize), id.get(), &[low, high, 80, 0]);
+            }
+            villain
+        });
+        for _ in 0..100 {
+            target.signal(crate::Signal::USR2).await.unwrap();
+        }
+        attached.goes_on(&bystander).await;
+        let villain = flood.join().unwrap();
+        let sizes = || {
+            attached
+                .vm
+                .command(id_of(2), |command| command.sizes.clone())
+        };
+        wait_until("the last size", || sizes().last() == Some(&(SIZES, 80)));
+        assert!(sizes().is_sorted(), "an older size came after a newer one");
+        drop(villain);
+    });
+}
+
+fn id_of(number: u64) -> ExecId {
+    ExecId::new(number).unwrap()
 }
 
 #[test]

@@ -3,13 +3,17 @@
 //! It is built with nothing in it and filled through what checks: credit by its own bounds, the
 //! rest by the rules below, each of which holds for a live execution at any time.
 
+use core::time::Duration;
+
 use bytes::Bytes;
 
-use super::format::{ExecV1, KillV1, OutputV1, PhaseV1, StdinV1, UnreadV1};
+use super::format::{DeadlineV1, ExecV1, KillV1, OutputV1, PhaseV1, StageV1, StdinV1, UnreadV1};
 use crate::credit::Sender;
 use crate::frame::{CHUNK_CHARGE, Stream};
 use crate::host::command::PROGRAM_MAX;
+use crate::host::deadline::{CONFIRM_WITHIN, Deadline, Stage, is_limit};
 use crate::host::execution::{Chunk, Exec, InputState, Keep, Output, Peer, Phase, Terminal};
+use crate::host::stall::Meter;
 use crate::limits::Limits;
 use crate::message::{FailureKind, StdinError};
 use crate::{FRAME_MAX, REQUEST_MAX, TEXT_MAX};
@@ -22,12 +26,13 @@ fn must(holds: bool, rule: Rule) -> Result<(), Rule> {
 }
 
 /// The execution as it was, in no line and with no notice. `chunk` is the largest payload of
-/// output in one frame.
+/// output in one frame, `now` the time by the new clock.
 pub(super) fn restore(
     saved: ExecV1,
     limits: &Limits,
     peer: Peer,
     chunk: u32,
+    now: Duration,
 ) -> Result<Exec, Rule> {
     let ExecV1 {
         id: _,
@@ -45,6 +50,7 @@ pub(super) fn restore(
         forgotten,
         kill,
         program,
+        deadline,
     } = saved;
     must(
         program.len() <= PROGRAM_MAX,
@@ -72,13 +78,19 @@ pub(super) fn restore(
     exec.kill_due = kill == KillV1::Due;
     exec.kill_sent = kill == KillV1::Sent;
     check_end(&exec)?;
+    exec.stdout = output(&stdout);
+    exec.stderr = output(&stderr);
+    if let Some(deadline) = deadline {
+        exec.deadline = Some(restore_deadline(&exec, deadline, now)?);
+        if let StageV1::Expired { waited, .. } = deadline.stage {
+            exec.output_meter = Meter::resumed(waited);
+        }
+    }
 
     restore_stdin(&mut exec, stdin)?;
     exec.window
         .resume(window)
         .map_err(|_| "its output counters contradict themselves or output_limit")?;
-    exec.stdout = output(&stdout);
-    exec.stderr = output(&stderr);
     // What ended may have been an earlier connection's, whose agent had other chunks.
     let chunk = if exec.ended() {
         FRAME_MAX
@@ -148,7 +160,7 @@ fn check_end(exec: &Exec) -> Result<(), Rule> {
 fn check_terminal(terminal: &Terminal, exec: &Exec) -> Result<(), Rule> {
     let started = exec.pid.is_some();
     match terminal {
-        Terminal::Exited(status) => {
+        Terminal::Exited(status) | Terminal::TimedOut { status, .. } => {
             must(
                 !exec.condemned,
                 "it broke the protocol and exited all the same",
@@ -160,6 +172,13 @@ fn check_terminal(terminal: &Terminal, exec: &Exec) -> Result<(), Rule> {
                     (Some(0..=255), None) | (None, Some(1..=64))
                 ),
                 "it ended with neither a code nor a signal that exists",
+            )?;
+            let Terminal::TimedOut { limit, .. } = terminal else {
+                return Ok(());
+            };
+            must(
+                is_limit(*limit) && status.signal == Some(9),
+                "it had its time, which was none, or was not killed for it",
             )
         }
         Terminal::Failed(failure) => {
@@ -181,6 +200,73 @@ fn check_terminal(terminal: &Terminal, exec: &Exec) -> Result<(), Rule> {
             "it broke the protocol and is said to be lost",
         ),
     }
+}
+
+/// The deadline by the new clock.
+fn restore_deadline(exec: &Exec, saved: DeadlineV1, now: Duration) -> Result<Deadline, Rule> {
+    let DeadlineV1 {
+        limit,
+        stage,
+        left: at_start,
+        killed,
+    } = saved;
+    must(exec.terminal.is_none(), "it has ended and has a deadline")?;
+    let most = at_start.unwrap_or(limit);
+    let (left, most) = match stage {
+        StageV1::Running { left } => (left, most.min(limit)),
+        StageV1::Expired { left, .. } => (left, CONFIRM_WITHIN),
+        StageV1::Unconfirmed => (Duration::ZERO, Duration::ZERO),
+    };
+    must(
+        is_limit(limit) && left <= most && at_start.is_none_or(|left| left <= limit),
+        "its deadline is further away than it can be",
+    )?;
+    let then = now
+        .checked_add(left)
+        .ok_or("its deadline is beyond the end of the clock")?;
+    let stage = match stage {
+        StageV1::Running { .. } => Stage::Running { at: then },
+        StageV1::Expired { received, .. } => Stage::Expired {
+            until: then,
+            // The meter goes on from what it had since.
+            waited: Duration::ZERO,
+            received: exec
+                .received()
+                .checked_sub(received)
+                .ok_or("more output came since its deadline than in all")?,
+        },
+        StageV1::Unconfirmed => Stage::Unconfirmed,
+    };
+    let deadline = Deadline {
+        limit,
+        stage,
+        left: at_start,
+        killed,
+    };
+    must(
+        !deadline.expired()
+            || match exec.phase {
+                Phase::Requesting { begun, .. } => begun,
+                Phase::Starting => true,
+                Phase::Started => exec.kill_due || exec.kill_sent,
+                Phase::Ended => false,
+            },
+        "its deadline has expired and it goes on",
+    )?;
+    let started = exec.pid.is_some();
+    must(
+        if deadline.expired() {
+            at_start.is_none() || started
+        } else {
+            at_start.is_some() == started
+        },
+        "what was left of its time at its start does not fit how far it has got",
+    )?;
+    must(
+        !killed || (deadline.expired() && (exec.kill_due || exec.kill_sent)),
+        "it was killed before its deadline and is not",
+    )?;
+    Ok(deadline)
 }
 
 fn restore_stdin(exec: &mut Exec, saved: StdinV1) -> Result<(), Rule> {

@@ -6,6 +6,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
@@ -118,6 +119,48 @@ pub(super) struct ExecV1 {
     /// For people.
     #[n(14)]
     pub(super) program: String,
+    /// Until it has ended.
+    #[n(15)]
+    pub(super) deadline: Option<DeadlineV1>,
+}
+
+/// A deadline. Times are what is left, since the clock stays behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub(super) struct DeadlineV1 {
+    /// What the execution was given.
+    #[n(0)]
+    pub(super) limit: Duration,
+    #[n(1)]
+    pub(super) stage: StageV1,
+    /// What was left of it at its start.
+    #[n(2)]
+    pub(super) left: Option<Duration>,
+    /// It was being killed for another reason when it expired.
+    #[n(3)]
+    pub(super) killed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub(super) enum StageV1 {
+    #[n(0)]
+    Running {
+        #[n(0)]
+        left: Duration,
+    },
+    /// It has expired, and the end may still be confirmed in time.
+    #[n(1)]
+    Expired {
+        #[n(0)]
+        left: Duration,
+        /// How long output has waited for the application since that was set.
+        #[n(1)]
+        waited: Duration,
+        /// Bytes of output that have come since it expired.
+        #[n(2)]
+        received: u64,
+    },
+    #[n(2)]
+    Unconfirmed,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -4,48 +4,53 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 
 use super::format::{
-    ConnV1, ControlV1, ExecV1, KillV1, OutputV1, PhaseV1, PowerOffV1, StdinV1, UnreadV1,
+    ConnV1, ControlV1, DeadlineV1, ExecV1, KillV1, OutputV1, PhaseV1, PowerOffV1, StageV1, StdinV1,
+    UnreadV1,
 };
 use super::tests::restored;
 use super::*;
 use crate::credit::{SavedReceiver, SavedSender};
 use crate::host::execution::{InputState, Terminal};
 use crate::message::{
-    Bootstrap, EnvVar, ExitStatus, Failure, FailureKind, Ready, Resources, StdinError, TerminalSize,
-    Usage,
+    Bootstrap, EnvVar, ExitStatus, Failure, FailureKind, Ready, Resources, StdinError,
+    TerminalSize, Usage,
 };
 use crate::schedule::{Order, Scheduler, Slot};
 
 /// One of everything that there is in the saved form, and within the rules.
 const EVERYTHING: &str = "\
-    82018ba60001010202850c18411904011118810364686f73740481a200434b4559014576616c756505442f637764\
-    a60001010202850c18411904011118810365392e382e3704190457051908ae0b8a8f01820380f483820903408200\
-    808319012c0a05820ef48200f481820081446c6566741864f582028164676f6e65f4f4820080636361748f028203\
-    80f483820000408202808319010e19010e1901048200f4820ef4801864f4820081a2000302184df5f48202806363\
-    61748f03820380f48382000040820280830000008200f48200f4801864f4820081a2010902184df4f48200806363\
-    61748f04820380f48382000040820280830000008200f48200f480f6f4820181a400010102026573746167650367\
-    6d657373616765f4f4820080636361748f05820280f483820604446c617374820180830000008200f58200f58018\
-    64f4f6f4f5820180636361748f06820280f48382080740820381a300182001654550495045026b42726f6b656e20\
-    70697065831902120a04820df48205f48382018145666972737482028082008143656e641864f4f6f4f482008063\
-    6361748f07820280f583820000408202808319012c19012c18fa8204f48200f481820081446b6570741864f48201\
-    81a4000c01020265737461676503676d657373616765f4f4820180636361748f08820180f4838200004566697865\
-    64820080830000008200f48200f480f6f4f6f4f4820080636361748f098200824468616c66f5f483820000408202\
-    80830000008200f48200f480f6f4f6f4f4820080636361748f0a82008249612072657175657374f4f48382000040\
-    820280830000008200f48200f480f6f4f6f4f48200806363617483830705068209058201810382820082060a8200\
-    82050f184e0383f41905dcf50506";
+    82018ba70001010202850c18411904011118810364686f73740481a200434b4559014576616c756505442f637764\
+    06a1011840a60001010202850c18411904011118810365392e382e3704190457051908ae0c8b8f01820380f48382\
+    0903408200808319012c0a05820ef48200f481820081446c6566741864f582028164676f6e65f4f4820080636361\
+    748f02820380f483820000408202808319010e19010e1901048200f4820ef4801864f4820081a4000302184d03a1\
+    0219100004f4f5f4820280636361748f03820380f48382000040820280830000008200f48200f4801864f4820081\
+    a4010902184d03a10219100004f4f4f4820080636361748f04820380f48382000040820280830000008200f48200\
+    f480f6f4820181a4000101020265737461676503676d657373616765f4f4820080636361749005820280f4838206\
+    04446c6173748201808319010e19010e190104820ef58200f5801864f4f6f4f5820180636361748482183c098201\
+    838204038201020df6f59006820280f48382080740820381a300182001654550495045026b42726f6b656e207069\
+    7065831902120a04820df48205f48382018145666972737482028082008143656e641864f4f6f4f4820080636361\
+    748482185a0982008182070882185807f48f07820280f583820000408202808319012c19012c18fa8204f48200f4\
+    81820081446b6570741864f4820181a4000c01020265737461676503676d657373616765f4f48201806363617490\
+    08820180f483820000456669786564820080830000008200f48200f480f6f4f6f4f4820080636361748482184609\
+    820280f6f48f098200824468616c66f5f48382000040820280830000008200f48200f480f6f4f6f4f48200806363\
+    61748f0a82008249612072657175657374f4f48382000040820280830000008200f48200f480f6f4f6f4f4820080\
+    636361748f0b820380f48382000040820280830000008200f48200f4801864f4820382a2010902184e820506f4f4\
+    8202806363617483830705068209058201810383820082060a820082050f82018208a2001819011851184e0383f4\
+    1905dcf50506";
 
 /// An agent without limits: more stdin in the guest than `input_limit`, and a larger chunk.
 const LEGACY: &str = "\
-    82018ba60001010202850c18411904011118810364686f73740481a200434b4559014576616c756505442f637764\
-    a5000101020365392e382e3704190457051908ae0b818f01820280f483821901f400408200808319018200008218\
-    82f48200f48182008158827878787878787878787878787878787878787878787878787878787878787878787878\
+    82018ba70001010202850c18411904011118810364686f73740481a200434b4559014576616c756505442f637764\
+    06a1011840a5000101020365392e382e3704190457051908ae0c818f01820280f483821901f40040820080831901\
+    820000821882f48200f4818200815882787878787878787878787878787878787878787878787878787878787878\
     78787878787878787878787878787878787878787878787878787878787878787878787878787878787878787878\
     78787878787878787878787878787878787878787878787878787878787878787878787878787878787878787878\
-    7878781864f4f6f4f48200806363617483808082008080184e0383f41905dcf50506";
+    78787878787878781864f4f6f4f48200806363617483808082008080184e0383f41905dcf50506";
 
 fn id(n: u64) -> ExecId {
     ExecId::new(n).unwrap()
@@ -87,6 +92,7 @@ fn running(n: u64) -> ExecV1 {
         forgotten: false,
         kill: KillV1::No,
         program: String::from("cat"),
+        deadline: None,
     }
 }
 
@@ -128,6 +134,16 @@ fn failed(kind: FailureKind) -> Option<Terminal> {
     }))
 }
 
+fn deadline(limit: u64, stage: StageV1) -> Option<DeadlineV1> {
+    let limit = Duration::new(limit, 9);
+    Some(DeadlineV1 {
+        limit,
+        stage,
+        left: None,
+        killed: false,
+    })
+}
+
 fn received(received: u64, discard: bool) -> OutputV1 {
     OutputV1 { received, discard }
 }
@@ -166,10 +182,23 @@ fn executions() -> Vec<ExecV1> {
     };
     let forgotten = ExecV1 {
         stdin: stdin(6, 4, "last", InputState::Closing),
-        stdout: received(0, true),
+        window: window(270, 270, 260),
+        stdout: received(14, true),
         stderr: received(0, true),
         forgotten: true,
         kill: KillV1::Due,
+        deadline: deadline(
+            60,
+            StageV1::Expired {
+                left: Duration::new(4, 3),
+                waited: Duration::new(1, 2),
+                received: 13,
+            },
+        )
+        .map(|deadline| DeadlineV1 {
+            killed: true,
+            ..deadline
+        }),
         ..running(5)
     };
     let broken = ExecV1 {
@@ -191,6 +220,16 @@ fn executions() -> Vec<ExecV1> {
             UnreadV1::StdinError,
             UnreadV1::Stdout(text("end")),
         ]),
+        deadline: deadline(
+            90,
+            StageV1::Running {
+                left: Duration::new(7, 8),
+            },
+        )
+        .map(|deadline| DeadlineV1 {
+            left: Some(Duration::new(88, 7)),
+            ..deadline
+        }),
         ..running(6)
     };
     let condemned = ExecV1 {
@@ -206,6 +245,7 @@ fn executions() -> Vec<ExecV1> {
         phase: PhaseV1::Starting,
         stdin: stdin(0, 0, "fixed", InputState::Open),
         pid: None,
+        deadline: deadline(70, StageV1::Unconfirmed),
         ..running(8)
     };
     let requesting = |n, begun, rest| ExecV1 {
@@ -215,6 +255,19 @@ fn executions() -> Vec<ExecV1> {
         },
         pid: None,
         ..running(n)
+    };
+    let timed_out = ExecV1 {
+        phase: PhaseV1::Ended,
+        terminal: Some(Terminal::TimedOut {
+            status: ExitStatus {
+                signal: Some(9),
+                duration_us: 78,
+                ..ExitStatus::default()
+            },
+            limit: Duration::new(5, 6),
+        }),
+        kill: KillV1::Sent,
+        ..running(11)
     };
     Vec::from([
         lost,
@@ -227,6 +280,7 @@ fn executions() -> Vec<ExecV1> {
         starting,
         requesting(9, true, "half"),
         requesting(10, false, "a request"),
+        timed_out,
     ])
 }
 
@@ -268,7 +322,7 @@ fn everything() -> SavedConn {
             pid1_us: Some(1111),
             ready_us: Some(2222),
         },
-        last_id: 11,
+        last_id: 12,
         execs: executions(),
         order: order(),
         controls: Vec::from([
@@ -279,6 +333,10 @@ fn everything() -> SavedConn {
             ControlV1::Signal {
                 id: id(5),
                 signal: 15,
+            },
+            ControlV1::Resize {
+                id: id(8),
+                size: TerminalSize { rows: 25, cols: 81 },
             },
         ]),
         ping_due: Some(78),

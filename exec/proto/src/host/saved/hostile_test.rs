@@ -52,12 +52,12 @@ fn what_would_be_forgotten_is_refused() {
     refused(&more);
 
     let exec = crate::message::encode(&saved().0.execs[0]);
-    assert_eq!(exec[0], 0x8f, "an array of fifteen");
+    assert_eq!(exec[0], 0x90, "an array of sixteen");
     let at = bytes.windows(exec.len()).position(|part| part == exec);
     let at = at.unwrap();
     let mut more = bytes.clone();
     more.insert(at + exec.len(), 0xf6);
-    more.splice(at..=at, [0x90]);
+    more.splice(at..=at, [0x91]);
     refused(&more);
 
     let bootstrap = crate::message::encode(&saved().0.bootstrap);

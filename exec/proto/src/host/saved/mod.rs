@@ -22,8 +22,9 @@
 //! * **Whoever waits**: handles, wakers, and notices, which are drained after each call anyway.
 //!   The first notice of a restored connection is [`Notice::Ready`](super::Notice::Ready) with the
 //!   Ready that was captured.
-//! * **Time.** Nothing in here waits for a deadline, and how long executions have waited is
-//!   counted anew, by the clock of the new process.
+//! * **The clock.** Of a deadline there is what is left, which goes on by the clock of the new
+//!   process from the restore on. How long executions have waited is counted anew, but for the
+//!   wait on which such a rest depends.
 //! * **The other sockets.** A client of a relay does not survive, so the end that
 //!   [faces one](Conn::facing_relay) cannot be saved.
 //!
@@ -158,7 +159,8 @@ pub struct RestoreOptions {
     /// As [`Config::allow_legacy_guest`](super::Config): a saved state that says that its agent
     /// keeps no limits is refused without.
     pub allow_legacy_guest: bool,
-    /// As [`Config::clock`](super::Config): how long executions wait is counted from the restore.
+    /// As [`Config::clock`](super::Config): what is left of deadlines, and how long executions wait,
+    /// is counted from the restore.
     pub clock: Clock,
 }
 
@@ -332,3 +334,7 @@ mod golden_tests;
 #[cfg(test)]
 #[path = "rules_test.rs"]
 mod rules_tests;
+
+#[cfg(test)]
+#[path = "deadline_rules_test.rs"]
+mod deadline_rules_tests;

@@ -40,6 +40,10 @@ impl Conn {
         let mut conn = Self::greeted(bootstrap, &ready, options)?;
         conn.ids = IdSource::after(last_id);
         conn.execs = conn.restore_executions(execs)?;
+        let deadlines = conn.execs.iter();
+        conn.deadlines = deadlines
+            .filter_map(|(id, exec)| Some((exec.deadline?.next()?, *id)))
+            .collect();
         let admitted = conn.execs.values().filter(|exec| exec.admitted).count();
         conn.active = u32::try_from(admitted).unwrap_or(u32::MAX);
         if conn.active > conn.config.limits.max_executions {
@@ -130,6 +134,7 @@ impl Conn {
         let limits = &self.config.limits;
         let chunk = self.chunk(limits.output_chunk_size);
         let mut execs = BTreeMap::new();
+        let now = (self.config.clock)();
         // Requests leave one after the other and in the order of ids.
         let mut requesting = false;
         for exec in saved {
@@ -151,7 +156,7 @@ impl Conn {
                 PhaseV1::Requesting { .. } => requesting = true,
                 PhaseV1::Starting | PhaseV1::Started | PhaseV1::Ended => {}
             }
-            let exec = execution::restore(exec, limits, self.peer(), chunk).map_err(rule)?;
+            let exec = execution::restore(exec, limits, self.peer(), chunk, now).map_err(rule)?;
             execs.insert(id, exec);
         }
         Ok(execs)

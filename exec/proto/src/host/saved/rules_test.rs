@@ -158,7 +158,7 @@ fn requests_are_restored_in_their_turn_or_refused() {
 }
 
 /// The first execution of that kind, and how the rule that is broken is called.
-fn refused(pick: impl Fn(&ExecV1) -> bool, rule: &str, change: impl Fn(&mut ExecV1)) {
+pub(super) fn refused(pick: impl Fn(&ExecV1) -> bool, rule: &str, change: impl Fn(&mut ExecV1)) {
     let mut changed = saved();
     let exec = changed.0.execs.iter_mut().find(|exec| pick(exec));
     let exec = exec.expect("the busy state has one of each kind");
@@ -176,7 +176,7 @@ fn refused(pick: impl Fn(&ExecV1) -> bool, rule: &str, change: impl Fn(&mut Exec
     }
 }
 
-fn streaming(exec: &ExecV1) -> bool {
+pub(super) fn streaming(exec: &ExecV1) -> bool {
     matches!(exec.phase, PhaseV1::Started) && exec.unread.len() > 1 && !broken(exec)
 }
 
@@ -184,7 +184,7 @@ fn broken(exec: &ExecV1) -> bool {
     matches!(exec.stdin.state, InputState::Broken(_))
 }
 
-fn condemned(exec: &ExecV1) -> bool {
+pub(super) fn condemned(exec: &ExecV1) -> bool {
     exec.condemned
 }
 
@@ -192,16 +192,24 @@ fn requesting(exec: &ExecV1) -> bool {
     matches!(exec.phase, PhaseV1::Requesting { .. })
 }
 
-fn unheard_of(exec: &ExecV1) -> bool {
+pub(super) fn unheard_of(exec: &ExecV1) -> bool {
     matches!(exec.phase, PhaseV1::Requesting { begun: false, .. })
 }
 
-fn ended(exec: &ExecV1) -> bool {
+pub(super) fn ended(exec: &ExecV1) -> bool {
     matches!(exec.terminal, Some(Terminal::Exited(_)))
 }
 
-fn failed(exec: &ExecV1) -> bool {
+pub(super) fn failed(exec: &ExecV1) -> bool {
     matches!(exec.phase, PhaseV1::Ended) && exec.pid.is_none()
+}
+
+pub(super) fn exit_status(code: Option<i32>, signal: Option<u32>) -> ExitStatus {
+    ExitStatus {
+        code,
+        signal,
+        ..ExitStatus::default()
+    }
 }
 
 fn discarding(exec: &ExecV1) -> bool {
@@ -273,11 +281,7 @@ fn each_rule_of_how_far_an_execution_got_is_checked() {
         (None, Some(65)),
     ] {
         refused(ended, "neither a code nor a signal", |exec| {
-            exec.terminal = Some(Terminal::Exited(ExitStatus {
-                code,
-                signal,
-                ..ExitStatus::default()
-            }));
+            exec.terminal = Some(Terminal::Exited(exit_status(code, signal)));
         });
     }
     refused(condemned, "text of its failure", |exec| {

@@ -5,12 +5,15 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::format::{
-    ConnV1, ControlV1, ExecV1, KillV1, OutputV1, PhaseV1, PowerOffV1, StdinV1, UnreadV1,
+    ConnV1, ControlV1, DeadlineV1, ExecV1, KillV1, OutputV1, PhaseV1, PowerOffV1, StageV1, StdinV1,
+    UnreadV1,
 };
 use super::{SaveError, SavedConn};
 use crate::frame::Stream;
+use crate::host::deadline::{Deadline, Stage};
 use crate::host::execution::{Exec, Input, Keep, Output, Phase};
 use crate::host::{Conn, Control, State};
 use crate::id::ExecId;
@@ -34,6 +37,8 @@ impl Conn {
             connection,
             ids,
             execs,
+            // Those of the executions.
+            deadlines: _,
             active: _,
             schedule,
             bootstrap_due: _,
@@ -65,11 +70,15 @@ impl Conn {
             return Err(SaveError::MidFrame);
         }
         let (order, controls) = schedule.save();
+        let now = (config.clock)();
         Ok(SavedConn(ConnV1 {
             bootstrap: config.bootstrap(*connection),
             ready: ready.clone(),
             last_id: ids.last(),
-            execs: execs.iter().map(|(id, exec)| save(*id, exec)).collect(),
+            execs: execs
+                .iter()
+                .map(|(id, exec)| save(*id, exec, now))
+                .collect(),
             order,
             controls: controls
                 .into_iter()
@@ -91,7 +100,7 @@ impl Conn {
     }
 }
 
-fn save(id: ExecId, exec: &Exec) -> ExecV1 {
+fn save(id: ExecId, exec: &Exec, now: Duration) -> ExecV1 {
     let Exec {
         phase,
         condemned,
@@ -106,8 +115,8 @@ fn save(id: ExecId, exec: &Exec) -> ExecV1 {
         stderr,
         forwarded,
         seq: _,
-        // By a clock of this process.
-        output_meter: _,
+        // By a clock of this process; but see the deadline.
+        output_meter,
         stdin_meter: _,
         pid,
         started_event,
@@ -119,6 +128,7 @@ fn save(id: ExecId, exec: &Exec) -> ExecV1 {
         forgotten,
         kill_due,
         kill_sent,
+        deadline,
         // Only a relay's client waits for acknowledgements.
         behind_acks: _,
         in_acks: _,
@@ -174,6 +184,40 @@ fn save(id: ExecId, exec: &Exec) -> ExecV1 {
             (false, true) => KillV1::Sent,
             (false, false) => KillV1::No,
         },
+        deadline: deadline.map(|deadline| {
+            let waited = output_meter.read(now).application;
+            save_deadline(deadline, waited, exec.received(), now)
+        }),
+    }
+}
+
+/// `in_all` is how long output has waited for the application, `come` how many bytes of it came.
+fn save_deadline(deadline: Deadline, in_all: Duration, come: u64, now: Duration) -> DeadlineV1 {
+    let Deadline {
+        limit,
+        stage,
+        left,
+        killed,
+    } = deadline;
+    DeadlineV1 {
+        limit,
+        stage: match stage {
+            Stage::Running { at } => StageV1::Running {
+                left: at.saturating_sub(now),
+            },
+            Stage::Expired {
+                until,
+                waited,
+                received,
+            } => StageV1::Expired {
+                left: until.saturating_sub(now),
+                waited: in_all.saturating_sub(waited),
+                received: come.saturating_sub(received),
+            },
+            Stage::Unconfirmed => StageV1::Unconfirmed,
+        },
+        left,
+        killed,
     }
 }
 

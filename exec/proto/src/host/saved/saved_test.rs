@@ -1,14 +1,15 @@
 //! What comes back, and that it goes on as before.
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 
 use super::*;
 use crate::frame::{FromGuest, ToGuest};
 use crate::host::{Event, Notice, Start, Stdin, Terminal, Verdict};
-use crate::message::StdinError;
-use crate::pair::{Pair, argv, bytes, exit_code, raw};
+use crate::message::{ExitStatus, StdinError};
+use crate::pair::{Pair, argv, bytes, exit_code, now, raw, set_now};
 use crate::{FailureKind, HEADER_LEN, Header, Stream};
 
 pub(super) fn small() -> Limits {
@@ -37,15 +38,44 @@ pub(super) fn restored(saved: SavedConn) -> Result<Conn, RestoreError> {
     Conn::restore(saved, options)
 }
 
+/// Four with deadlines: overdue since 1 s, with 1 s left to confirm the end, ended by it, and with
+/// 92 s left. The guest has not read the kills of the first two.
+fn deadlines(pair: &mut Pair) {
+    let ids = [1, 3, 3, 100].map(|seconds| {
+        let limit = Duration::from_secs(seconds);
+        let id = pair.try_start_within(limit).unwrap();
+        pair.settle();
+        id
+    });
+    for seconds in [2, 2, 4] {
+        pair.pass(Duration::from_secs(seconds));
+        while let Some(frame) = pair.host.poll_transmit() {
+            assert_eq!(Header::decode(&frame.head).kind, ToGuest::Kill.to_wire());
+        }
+    }
+    pair.exit(
+        ids[2],
+        ExitStatus {
+            signal: Some(9),
+            ..ExitStatus::default()
+        },
+    );
+    pair.settle();
+}
+
 /// Ends with an execution in every state that there is, and something in every line.
 pub(super) fn busy() -> Pair {
     let mut pair = Pair::new(small());
+    deadlines(&mut pair);
     let streaming = pair.running(Stdin::Pipe);
     pair.produce(streaming, Stream::Stdout, b"first line\n");
     pair.host.write_stdin(streaming, bytes(200)).unwrap();
     pair.settle();
     pair.produce(streaming, Stream::Stderr, b"a warning\n");
     pair.eat(streaming, 10);
+    pair.settle();
+    // Little room is left, so that what is read is worth saying.
+    pair.produce(streaming, Stream::Stdout, b"second line\n");
     pair.settle();
     pair.host.read(streaming, Stream::Stdout, &mut [0; 4]);
 
@@ -124,7 +154,7 @@ fn every_state_of_an_execution_comes_back_and_goes_on_to_its_end() {
         .iter()
         .map(|e| e.id)
         .collect();
-    assert_eq!(ids.len(), 10);
+    assert_eq!(ids.len(), 14);
     for id in ids {
         pair.eat(id, usize::MAX);
         while pair.host.next_event(id).is_some() {}
@@ -250,6 +280,44 @@ fn a_restored_chunk_owns_an_allocation_of_its_own_size() {
         }
     }
     assert!(chunks > 4);
+}
+
+#[test]
+fn what_is_left_of_a_deadline_goes_on_by_the_new_clock() {
+    let secs = Duration::from_secs;
+    let mut pair = Pair::new(small());
+    deadlines(&mut pair);
+    let ids: Vec<ExecId> = pair.host.executions().collect();
+    let saved = pair.host.save().unwrap();
+    // Elsewhere, on a machine that was started later.
+    set_now(secs(1));
+    let options = RestoreOptions {
+        clock: now,
+        ..RestoreOptions::default()
+    };
+    let mut host = Conn::restore(saved.clone(), options).unwrap();
+    assert_eq!(host.save(), Ok(saved));
+    let unconfirmed = |host: &Conn| {
+        ids.iter()
+            .map(|id| host.unconfirmed(*id))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(unconfirmed(&host), [Some(secs(1)), None, None, None]);
+    assert_eq!(host.next_deadline(), Some(secs(1 + 1)));
+    host.expire(secs(2));
+    assert_eq!(
+        unconfirmed(&host),
+        [Some(secs(1)), Some(secs(3)), None, None]
+    );
+    assert!(
+        matches!(host.terminal(ids[2]), Some(Terminal::TimedOut { limit, .. }) if *limit == secs(3))
+    );
+    assert_eq!(host.next_deadline(), Some(secs(1 + 92)));
+    assert!(host.poll_transmit().is_none(), "those before are killed");
+    host.expire(secs(1 + 92));
+    let kill = host.poll_transmit().unwrap();
+    assert_eq!(Header::decode(&kill.head).exec_id(), Some(ids[3]));
+    assert!(host.poll_transmit().is_none());
 }
 
 #[test]

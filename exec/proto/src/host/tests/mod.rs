@@ -1,6 +1,8 @@
 //! The rules of one connection, each as a sentence.
 
+mod confirming;
 mod controls;
+mod deadlines;
 mod greeting;
 mod inspection;
 mod legacy;

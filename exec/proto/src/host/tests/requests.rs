@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use super::*;
-use crate::pair::bytes;
+use crate::TerminalSize;
+use crate::pair::{argv, bytes};
 
 #[test]
 fn a_large_request_goes_in_parts_one_at_a_time() {
@@ -156,4 +157,24 @@ fn every_word_costs_what_the_receiver_keeps_of_it() {
     }
     pair.settle();
     assert_eq!(pair.host.active(), 1);
+}
+
+#[test]
+fn a_terminal_without_rows_or_columns_is_refused_by_the_guests_end() {
+    for (rows, cols) in [(0, 80), (24, 0), (0, 0)] {
+        let mut pair = pair();
+        let mut request = argv(&["vi"]);
+        request.terminal = Some(TerminalSize { rows, cols });
+        let start = Start::new(request, Stdin::Null).unwrap();
+        let id = pair.host.start(start).unwrap();
+        pair.settle();
+        assert!(pair.commands.is_empty(), "no command is started");
+        assert!(
+            matches!(pair.host.terminal(id), Some(Terminal::Failed(f))
+                if f.kind == FailureKind::PtySetup && f.stage == "terminal"),
+            "{:?}",
+            pair.host.terminal(id)
+        );
+        assert_eq!(pair.guest.executions(), 0);
+    }
 }
