@@ -1,80 +1,111 @@
-//! One command in a guest, as this process: streams, signals, exit code. The same for a guest that
-//! was booted for it and for one of another program's.
+//! One command in a guest, as this process: streams, terminal, signals, exit code. The same for a
+//! guest that was booted for it and for one of another program's.
 
-use std::ffi::OsString;
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::io::{self, Write as _};
+use std::pin::{Pin, pin};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use forebay::{Client, ExecError, ExecExit, ExecHandle, ExecParts, Signal, Stdin};
-use tokio::runtime::{Handle, Runtime};
-use tokio::signal::unix::{self, SignalKind};
-use tokio::time::{Instant, sleep_until};
+use forebay::{
+    Client, ExecControl, ExecError, ExecExit, ExecHandle, ExecParts, ExecSink, ExitStatus, Signal,
+};
+use rustix::io::Errno;
+use rustix::termios::isatty;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
+use crate::invocation::Invocation;
 use crate::relay::{self, Relayed};
+use crate::signals::Signals;
 use crate::status::{self, complain};
+use crate::terminal::{Raw, Terminal};
 
 /// What the command has, after a signal to us was passed on to it, before it is ended.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What is to be run.
-#[derive(Args)]
-pub(crate) struct Invocation {
-    /// Sets an environment variable of the command; may be repeated.
-    #[arg(short, long = "env", value_name = "KEY=VALUE", value_parser = OsStringValueParser::new().try_map(variable))]
-    env: Vec<(OsString, OsString)>,
-    /// Working directory of the command.
-    #[arg(short = 'w', long = "workdir", value_name = "DIR")]
-    workdir: Option<PathBuf>,
-    /// The command, looked up in the guest, and its arguments.
-    #[arg(required = true, trailing_var_arg = true)]
-    command: Vec<OsString>,
+/// What the last of its output has to get out, when the command is left, before that is said.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+
+/// Said when the command was left.
+const LEFT: &str = "detached: the command runs on without a terminal, and what it writes is \
+    discarded. This program stays until it ends: ^Z and bg give the prompt back, closing the \
+    window does no harm, ^C ends the command";
+
+/// What this process gives to a command.
+pub(crate) struct Process {
+    pub(crate) signals: Signals,
+    runtime: Handle,
+    terminal: Option<Terminal>,
 }
 
-impl Invocation {
-    /// Runs the command and gives the exit code; messages about it are printed here.
-    pub(crate) async fn run(
-        &self,
-        client: &Client,
-        runtime: Handle,
-        signals: &mut Signals,
-    ) -> Result<u8> {
-        let Some((program, arguments)) = self.command.split_first() else {
-            anyhow::bail!("no command given");
-        };
-        let mut exec = client
-            .exec(program, arguments)
-            .envs(self.env.iter().map(|(key, value)| (key, value)))
-            .stdin(Stdin::piped());
-        if let Some(directory) = &self.workdir {
-            exec = exec.current_dir(directory);
-        }
-        let spawned = tokio::select! {
-            spawned = exec.spawn() => spawned,
-            signal = signals.next() => return Ok(status::of_signal(signal.number())),
-        };
-        match spawned {
-            Ok(command) => attend(command, runtime, signals).await,
-            Err(error) => Ok(told(&error)),
-        }
-    }
+/// How the wait for a command ended.
+enum Ended {
+    /// By the command's end, as far as it is known.
+    Command(Result<ExitStatus, ExecError>),
+    /// Its output could not be written any more.
+    Output(io::Error),
+    /// By a signal to us: the second one, or one that the command did not heed.
+    Signal(Signal),
 }
 
-/// The runtime of a command's run: one thread, beside those of the streams.
-pub(crate) fn runtime() -> Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+/// Does all of a run within a runtime: one thread, beside those of the streams.
+pub(crate) fn within(
+    invocation: &Invocation,
+    run: impl AsyncFnOnce(&mut Process) -> Result<u8>,
+) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
-        .context("cannot start the runtime")
+        .context("cannot start the runtime")?;
+    let handle = runtime.handle().clone();
+    let code = runtime.block_on(async {
+        let mut process = Process {
+            signals: Signals::listen().context("cannot listen for signals")?,
+            runtime: handle,
+            terminal: invocation
+                .wants_terminal()
+                .then(Terminal::of_stdin)
+                .transpose()?,
+        };
+        run(&mut process).await
+    });
+    // A thread that reads our stdin may be blocked in it for ever.
+    runtime.shutdown_background();
+    code.map(ExitCode::from)
 }
 
-/// From the command's start to its end.
-async fn attend(command: ExecHandle, runtime: Handle, signals: &mut Signals) -> Result<u8> {
+/// Runs the command and gives the exit code; messages about it are printed here.
+pub(crate) async fn run(
+    invocation: &Invocation,
+    client: &Client,
+    process: &mut Process,
+) -> Result<u8> {
+    let size = process.terminal.as_ref().map(Terminal::size);
+    let exec = invocation.request(client, size)?;
+    let spawned = tokio::select! {
+        spawned = exec.spawn() => spawned,
+        signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
+    };
+    let ended = match spawned {
+        Ok(command) => attend(command, invocation, process).await?,
+        Err(error) => Ended::Command(Err(error)),
+    };
+    // The terminal is as it was, so that this is readable.
+    report(ended)
+}
+
+/// From the command's start to its end. The terminal is the command's only in here.
+async fn attend(
+    command: ExecHandle,
+    invocation: &Invocation,
+    process: &mut Process,
+) -> Result<Ended> {
     let ExecParts {
         stdin,
         stdout,
@@ -82,104 +113,162 @@ async fn attend(command: ExecHandle, runtime: Handle, signals: &mut Signals) -> 
         mut exit,
         ..
     } = command.split();
-    let started = || "cannot start a thread for the standard streams";
-    if let Some(sink) = stdin {
-        relay::stdin(sink, runtime.clone()).with_context(started)?;
-    }
+    let raw = process.terminal.take().map(Terminal::raw).transpose();
+    let raw = raw.context("cannot make the terminal raw")?;
+    let at_terminal = raw.is_some();
     let control = exit.control();
-    let stdout = relay::stdout(stdout, runtime.clone()).with_context(started)?;
-    let stderr = relay::stderr(stderr, runtime).with_context(started)?;
-    let mut end = std::pin::pin!(end(&mut exit, stdout, stderr));
-    // The signal that was passed on, and when to wait no longer.
-    let mut asked: Option<(Signal, Instant)> = None;
-    loop {
-        let patience = async {
-            match asked {
-                Some((signal, deadline)) => {
-                    sleep_until(deadline).await;
-                    signal
-                }
-                None => std::future::pending().await,
-            }
-        };
+    let (leave, left) = watch::channel(false);
+    let runtime = &process.runtime;
+    let started = || "cannot start a thread for the standard streams";
+    // Asked now: a terminal that is gone is none.
+    let stdout_hangs_up = at_terminal && isatty(io::stdout());
+    let stderr_hangs_up = at_terminal && isatty(io::stderr());
+    let stdout = relay::stdout(stdout, left.clone(), runtime.clone()).with_context(started)?;
+    let stderr = relay::stderr(stderr, left, runtime.clone()).with_context(started)?;
+    let typed = match stdin {
+        Some(sink) => {
+            let keys = at_terminal.then(|| invocation.detach_keys());
+            Some(relay::stdin(sink, keys, runtime.clone()).with_context(started)?)
+        }
+        None => None,
+    };
+    let terminal = async {
+        match (raw, typed) {
+            (Some(raw), Some(typed)) => attend_terminal(raw, typed, &control, &leave).await,
+            _ => pending().await,
+        }
+    };
+    let stdout = written(stdout, stdout_hangs_up);
+    let stderr = written(stderr, stderr_hangs_up);
+    let session = pin!(async {
         tokio::select! {
-            code = &mut end => return code,
-            signal = signals.next() => match asked {
-                None => {
-                    asked = Some((signal, Instant::now() + GRACE));
-                    // Refused only when the command has ended, and then its end comes.
-                    let _ = control.signal(signal).await;
-                }
-                Some(_) => return Ok(status::of_signal(signal.number())),
-            },
-            signal = patience => return Ok(status::of_signal(signal.number())),
+            ended = end(&mut exit, stdout, stderr) => ended,
+            never = terminal => match never {},
+        }
+    });
+    Ok(heed(session, &control, &mut process.signals, &leave).await)
+}
+
+/// Keeps the command's terminal as large as ours until the keys for it are typed; then gives ours
+/// back and lets the command run on.
+async fn attend_terminal(
+    mut raw: Raw,
+    keys: oneshot::Receiver<ExecSink>,
+    control: &ExecControl,
+    leave: &watch::Sender<bool>,
+) -> Infallible {
+    let left = async {
+        match keys.await {
+            Ok(stdin) => stdin,
+            // Stdin has ended without them.
+            Err(_) => pending().await,
+        }
+    };
+    let stdin = tokio::select! {
+        stdin = left => stdin,
+        never = raw.follow(control) => match never {},
+    };
+    drop(raw);
+    leave.send_replace(true);
+    // Both relays end by that, so that nothing of the command's comes behind what is said here. One
+    // may be waiting for somebody who does not read.
+    let _ = timeout(LAST_OUTPUT, leave.closed()).await;
+    // Whoever looks at the terminal may have stopped it, and signals are to be heeded meanwhile.
+    let told = spawn_blocking(|| {
+        // The cursor is where the command left it.
+        let _ = writeln!(io::stderr());
+        complain(LEFT);
+    });
+    let _ = told.await;
+    // Kept, since dropping it would type the end of input.
+    let _stdin = stdin;
+    pending().await
+}
+
+/// Waits for the end of a session, and passes on the signals that ask for it.
+async fn heed(
+    mut session: Pin<&mut impl Future<Output = Ended>>,
+    control: &ExecControl,
+    signals: &mut Signals,
+    leave: &watch::Sender<bool>,
+) -> Ended {
+    let asked = tokio::select! {
+        ended = &mut session => return ended,
+        signal = asked_to_end(signals, leave) => signal,
+    };
+    let patience = async {
+        let deadline = Instant::now() + GRACE;
+        // Refused only when the command has ended, and then its end comes.
+        let _ = timeout_at(deadline, control.signal(asked)).await;
+        sleep_until(deadline).await;
+    };
+    tokio::select! {
+        ended = session => ended,
+        again = asked_to_end(signals, leave) => Ended::Signal(again),
+        () = patience => Ended::Signal(asked),
+    }
+}
+
+/// The next signal that means the command: the end of a terminal that was left does not.
+async fn asked_to_end(signals: &mut Signals, leave: &watch::Sender<bool>) -> Signal {
+    loop {
+        let signal = signals.next().await;
+        if signal != Signal::HUP || !*leave.borrow() {
+            return signal;
         }
     }
 }
 
 /// Waits until everything was written and the command has ended.
-async fn end(exit: &mut ExecExit, stdout: Relayed, stderr: Relayed) -> Result<u8> {
-    let failed = tokio::try_join!(written(stdout), written(stderr)).err();
-    match failed {
-        None => match exit.wait().await {
-            Ok(ended) => Ok(status::of_command(&ended)),
-            Err(error) => Ok(told(&error)),
-        },
-        // As quiet as a program that SIGPIPE ends.
-        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(status::BROKEN_PIPE),
-        Some(error) => Err(error).context("cannot write the command's output"),
-    }
-}
-
-async fn written(relayed: Relayed) -> io::Result<()> {
-    relayed
-        .await
-        .unwrap_or_else(|_| Err(io::Error::other("the thread that wrote it died")))
-}
-
-fn told(error: &ExecError) -> u8 {
-    complain(&error.to_string());
-    status::of_error(error)
-}
-
-/// The signals that ask this program to end.
-pub(crate) struct Signals {
-    interrupt: unix::Signal,
-    terminate: unix::Signal,
-    hang_up: unix::Signal,
-}
-
-impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: unix::signal(SignalKind::interrupt())?,
-            terminate: unix::signal(SignalKind::terminate())?,
-            hang_up: unix::signal(SignalKind::hangup())?,
-        })
-    }
-
-    pub(crate) async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.interrupt.recv() => Signal::INT,
-            _ = self.terminate.recv() => Signal::TERM,
-            _ = self.hang_up.recv() => Signal::HUP,
+async fn end(
+    exit: &mut ExecExit,
+    stdout: impl Future<Output = Result<(), Ended>>,
+    stderr: impl Future<Output = Result<(), Ended>>,
+) -> Ended {
+    let exited = async {
+        match exit.wait().await {
+            // Its streams may stay open as long as it does.
+            Err(error @ ExecError::Unconfirmed { .. }) => Err(Ended::Command(Err(error))),
+            known => Ok(known),
         }
+    };
+    match tokio::try_join!(stdout, stderr, exited) {
+        Ok(((), (), known)) => Ended::Command(known),
+        Err(ended) => ended,
     }
 }
 
-/// Splits `KEY=VALUE` at the first `=`. Names and values may be any bytes.
-fn variable(text: OsString) -> Result<(OsString, OsString), &'static str> {
-    let bytes = text.as_bytes();
-    let at = bytes
-        .iter()
-        .position(|byte| *byte == b'=')
-        .unwrap_or_default();
-    match (bytes.get(..at), bytes.get(at + 1..)) {
-        (Some(key), Some(value)) if !key.is_empty() => Ok((
-            OsString::from_vec(key.to_vec()),
-            OsString::from_vec(value.to_vec()),
-        )),
-        _ => Err("it is not KEY=VALUE"),
+/// Waits until one output was written; `hangs_up`: to a terminal, of which the command has the like.
+async fn written(relayed: Relayed, hangs_up: bool) -> Result<(), Ended> {
+    let written = relayed
+        .await
+        .unwrap_or_else(|_| Err(io::Error::other("the thread that wrote it died")));
+    match written {
+        // The terminal is gone. SIGHUP comes with that, and the command has its time to heed it;
+        // where SIGHUP is ignored, the command is to go on.
+        Err(error) if hangs_up && Errno::from_io_error(&error) == Some(Errno::IO) => Ok(()),
+        written => written.map_err(Ended::Output),
+    }
+}
+
+fn report(ended: Ended) -> Result<u8> {
+    match ended {
+        Ended::Command(Ok(ended)) => {
+            if ended.signal() == Some(Signal::KILL) && ended.oom_killed() == Some(true) {
+                complain("the guest's kernel killed the command for lack of memory");
+            }
+            Ok(status::of_command(&ended))
+        }
+        Ended::Command(Err(error)) => {
+            complain(&error.to_string());
+            Ok(status::of_error(&error))
+        }
+        // As quiet as a program that SIGPIPE ends.
+        Ended::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(status::BROKEN_PIPE)
+        }
+        Ended::Output(error) => Err(error).context("cannot write the command's output"),
+        Ended::Signal(signal) => Ok(status::of_signal(signal.number())),
     }
 }
 

@@ -3,11 +3,14 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`run`] | `forebay run`: boot, run, end |
+//! | [`run`] | `forebay run` and `forebay shell`: boot, run, end |
 //! | [`exec`] | `forebay exec`: attach, run |
 //! | [`top`] | `forebay top`: who is slow |
-//! | [`command`] | what both do: one command's streams, signals, exit code |
+//! | [`invocation`], [`values`] | the options of all that run a command, as one request |
+//! | [`command`] | one command from its start to its end: streams, terminal, signals, exit code |
 //! | [`relay`] | this process's standard streams to and from the command's |
+//! | [`terminal`], [`detach_keys`] | this terminal while the command has it; the keys that leave it |
+//! | [`signals`] | signals that would end this program, for the command |
 //! | [`status`] | exit codes |
 //! | [`doctor`] | `forebay doctor` |
 //!
@@ -17,12 +20,17 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod detach_keys;
 mod doctor;
 mod exec;
+mod invocation;
 mod relay;
 mod run;
+mod signals;
 mod status;
+mod terminal;
 mod top;
+mod values;
 
 use std::process::ExitCode;
 
@@ -49,6 +57,8 @@ struct Arguments {
 enum Command {
     /// Boots a microVM, runs one command in it and ends as the command did.
     Run(run::Options),
+    /// Boots a microVM with its shell at this terminal.
+    Shell(run::ShellOptions),
     /// Runs one command in the microVM of another program and ends as the command did.
     Exec(exec::Options),
     /// Shows who is slow in the microVM of another program, live.
@@ -74,6 +84,7 @@ fn main() -> ExitCode {
     };
     match trace().and_then(|()| match arguments.command {
         Command::Run(options) => run::run(&options),
+        Command::Shell(options) => run::shell(&options),
         Command::Exec(options) => exec::run(&options),
         Command::Top(options) => top::run(&options),
         Command::Doctor(options) => doctor::run(&options),

@@ -10,14 +10,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::thread;
 
-use bytes::Bytes;
 use forebay::{ExecReader, ExecSink};
 use futures_core::Stream as _;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
+use crate::detach_keys::{Typed, Watch};
 use crate::status::complain;
 
 /// Most that one read of stdin takes, in bytes.
@@ -28,60 +28,95 @@ pub(crate) type Relayed = oneshot::Receiver<io::Result<()>>;
 
 /// Copies our stdin into the command's until either ends, and then closes the command's.
 ///
-/// Nobody waits for it: it may be blocked in a read when the command has long ended.
-pub(crate) fn stdin(sink: ExecSink, runtime: Handle) -> io::Result<()> {
+/// When the keys that `keys` watches for are typed, it stops, and the command's stdin comes back
+/// by the receiver, open. Nobody else waits for it: it may be blocked in a read when the command
+/// has long ended.
+pub(crate) fn stdin(
+    sink: ExecSink,
+    mut keys: Option<Watch>,
+    runtime: Handle,
+) -> io::Result<oneshot::Receiver<ExecSink>> {
+    let (left, leave) = oneshot::channel();
     let copy = move || {
         let stdin = io::stdin();
         let mut chunk = vec![0; STDIN_CHUNK];
         loop {
-            match read(stdin.as_fd(), &mut chunk) {
+            let read = match read(stdin.as_fd(), &mut chunk) {
                 Ok(0) => break,
-                Ok(n) => {
-                    let data = Bytes::copy_from_slice(chunk.get(..n).unwrap_or_default());
-                    // Refused: the command no longer reads, or is gone. How it ends is told by
-                    // its exit, as it is for the writer to any pipe.
-                    if runtime.block_on(sink.write(data)).is_err() {
-                        return;
-                    }
-                }
+                Ok(n) => chunk.get(..n).unwrap_or_default(),
                 Err(error) => {
                     complain(&format!(
                         "cannot read stdin: {error}; the command sees its end"
                     ));
                     break;
                 }
+            };
+            let Typed { input, detach } = match &mut keys {
+                Some(keys) => keys.typed(read),
+                None => Typed::input(read),
+            };
+            // Refused: the command no longer reads, or is gone. How it ends is told by its exit,
+            // as it is for the writer to any pipe.
+            if runtime.block_on(sink.write(input)).is_err() {
+                return;
+            }
+            if detach {
+                // Nobody takes it any more when the command has ended.
+                let _ = left.send(sink);
+                return;
             }
         }
-        // Fails only when the VM is gone, which its own message tells.
+        let rest = keys
+            .as_ref()
+            .map_or_else(Vec::new, |keys| keys.rest().to_vec());
+        // These fail only when the command or the VM is gone, which is told elsewhere.
+        let _ = runtime.block_on(sink.write(rest));
         let _ = runtime.block_on(sink.close());
     };
     thread::Builder::new()
         .name("relay-stdin".to_owned())
-        .spawn(copy)
-        .map(drop)
+        .spawn(copy)?;
+    Ok(leave)
 }
 
-/// Copies the command's stdout into ours until it ends.
-pub(crate) fn stdout(reader: ExecReader, runtime: Handle) -> io::Result<Relayed> {
-    output("relay-stdout", reader, io::stdout(), runtime)
+/// Copies the command's stdout into ours until it ends or the command was left.
+pub(crate) fn stdout(
+    reader: ExecReader,
+    left: watch::Receiver<bool>,
+    runtime: Handle,
+) -> io::Result<Relayed> {
+    output("relay-stdout", reader, io::stdout(), left, runtime)
 }
 
-/// Copies the command's stderr into ours until it ends.
-pub(crate) fn stderr(reader: ExecReader, runtime: Handle) -> io::Result<Relayed> {
-    output("relay-stderr", reader, io::stderr(), runtime)
+/// Copies the command's stderr into ours until it ends or the command was left.
+pub(crate) fn stderr(
+    reader: ExecReader,
+    left: watch::Receiver<bool>,
+    runtime: Handle,
+) -> io::Result<Relayed> {
+    output("relay-stderr", reader, io::stderr(), left, runtime)
 }
 
 fn output(
     name: &str,
     mut reader: ExecReader,
     to: impl AsFd + Send + 'static,
+    mut left: watch::Receiver<bool>,
     runtime: Handle,
 ) -> io::Result<Relayed> {
     let (done, relayed) = oneshot::channel();
     let copy = move || {
         let ended = loop {
             let next = std::future::poll_fn(|cx| Pin::new(&mut reader).poll_next(cx));
-            match runtime.block_on(next) {
+            let next = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    // Dropping the reader discards what comes. No sender any more is no leaving.
+                    Ok(_) = left.wait_for(|left| *left) => None,
+                    next = next => next,
+                }
+            });
+            match next {
                 None => break Ok(()),
                 // The VM is gone, which the wait for the exit tells with its reason.
                 Some(Err(_)) => break Ok(()),
@@ -92,6 +127,7 @@ fn output(
                 }
             }
         };
+        drop(reader);
         // Nobody listens any more when a signal has ended the run.
         let _ = done.send(ended);
     };

@@ -5,6 +5,8 @@ use std::io::Write as _;
 
 use forebay::{ExecError, ExitStatus, FailureKind};
 
+/// The command's time was up, and that ended it.
+const TIMED_OUT: u8 = 124;
 /// Forebay itself failed: usage, boot, a VM that went away.
 pub(crate) const OUR_FAILURE: u8 = 125;
 /// The command was found and cannot be executed.
@@ -38,8 +40,12 @@ pub(crate) fn of_signal(number: u32) -> u8 {
 
 /// The code for a command of which no end is known.
 pub(crate) fn of_error(error: &ExecError) -> u8 {
-    let ExecError::NotStarted(failure) = error else {
-        return OUR_FAILURE;
+    let failure = match error {
+        // Its time was up before it had started.
+        ExecError::NotStarted(failure) if failure.is_timeout() => return TIMED_OUT,
+        ExecError::NotStarted(failure) => failure,
+        ExecError::TimedOut { .. } => return TIMED_OUT,
+        _ => return OUR_FAILURE,
     };
     match failure.kind {
         FailureKind::NotFound => NOT_FOUND,

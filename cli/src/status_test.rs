@@ -1,3 +1,5 @@
+use forebay::Failure;
+
 use super::*;
 
 #[test]
@@ -20,4 +22,21 @@ fn an_error_of_ours_is_125() {
         }),
         125
     );
+}
+
+#[test]
+fn a_program_that_did_not_run_has_the_code_of_its_reason() {
+    for (kind, stage, code) in [
+        ("not_found", "execve", 127),
+        ("permission_denied", "execve", 126),
+        ("not_executable", "execve", 126),
+        ("too_large", "execve", 126),
+        ("user_setup", "user", 125),
+        ("other", "timeout", 124),
+    ] {
+        let failure =
+            format!(r#"{{"kind": "{kind}", "errno": null, "stage": "{stage}", "message": "no"}}"#);
+        let failure: Failure = serde_json::from_str(&failure).unwrap();
+        assert_eq!(of_error(&ExecError::NotStarted(failure)), code, "{kind}");
+    }
 }
