@@ -21,6 +21,7 @@
 //! | `digest` | SHA-256 of streams |
 //! | `turn` | one test at a time, whatever the test runner's options |
 //! | `memory_watch` | the most memory that this process held over a time |
+//! | `held` | what PID 1 of a guest holds: memory, descriptors, threads, control groups |
 //! | `host_use` | what this process holds: memory, descriptors, threads, mappings |
 //!
 //! | environment variable | says |
@@ -38,6 +39,7 @@
 mod child;
 mod command;
 mod digest;
+mod held;
 mod host_use;
 mod memory_watch;
 mod pace;
@@ -48,9 +50,10 @@ mod vm;
 pub use child::Running;
 pub use command::command;
 pub use digest::{Sha256, sha256};
+pub use held::Held;
 pub use host_use::{HostUse, guest_mappings, resident_beyond_guests};
 pub use memory_watch::MemoryWatch;
-pub use pace::{CEILING, Within, rounds, scaled};
+pub use pace::{CEILING, Within, in_rig, rounds, scaled};
 pub use seed::Seed;
 pub use turn::{Turn, turn};
 pub use vm::{HELPER, SharedVm, TestVm, builder, helper_layer, image};

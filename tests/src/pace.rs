@@ -24,6 +24,12 @@ const MOST_DIVIDED: u32 = 10;
 /// For anything that ends by itself on a sound system: passing it is a hang.
 pub const CEILING: Duration = Duration::from_secs(10);
 
+/// Whether this is the rig, where two emulated processors show faults of the emulator.
+#[must_use]
+pub fn in_rig() -> bool {
+    std::env::var_os(IN_RIG).is_some()
+}
+
 fn scale() -> u32 {
     static SCALE: OnceLock<u32> = OnceLock::new();
     *SCALE.get_or_init(|| match std::env::var(VARIABLE) {
@@ -31,7 +37,7 @@ fn scale() -> u32 {
             Ok(scale) if scale > 0 => scale,
             _ => panic!("{VARIABLE} is {text:?}; it has to be a positive whole number"),
         },
-        Err(_) if std::env::var_os(IN_RIG).is_some() => RIG_SCALE,
+        Err(_) if in_rig() => RIG_SCALE,
         Err(_) => 1,
     })
 }

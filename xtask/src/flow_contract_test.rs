@@ -1,4 +1,5 @@
-//! `docs/flow-contract.md` names files, names in them, and tests: all of them must exist.
+//! `docs/flow-contract.md` names files, names in them, and tests: all of them must exist. So must the
+//! tests that `docs/scenarios.md` names.
 
 use std::collections::HashSet;
 use std::fs;
@@ -87,6 +88,24 @@ fn the_flow_contract_names_only_what_exists() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn the_scenarios_name_only_tests_that_exist() {
+    let document = fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    let mut tests = HashSet::new();
+    tests_below(root(), &mut tests);
+    let mut read = 0;
+    for line in document.lines().filter(|line| line.starts_with("| B")) {
+        let last = line.trim_end_matches([' ', '|']).rsplit('|').next();
+        let named: Vec<_> = last.into_iter().flat_map(quoted).collect();
+        assert!(!named.is_empty(), "no test: {line}");
+        for test in named {
+            assert!(tests.contains(test), "no test {test}: {line}");
+        }
+        read += 1;
+    }
+    assert!(read > 30, "the table was not read: {read}");
 }
 
 #[test]

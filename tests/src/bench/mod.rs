@@ -4,12 +4,15 @@
 //! |---|---|
 //! | `statistics` | samples, their least and their median |
 //! | `report` | a figure, its aim, the table |
+//! | `table` | rows of figures, for people and as JSON |
+//! | `streams` | endless writers, and a thread that reads them |
 //! | `guest` | the guests that are booted |
 //! | `port` | what a bare guest can be asked over its port |
 //! | `bare` | our machine with a bare guest and a counter for a gate |
 //! | `peer` | QEMU with the same bare guest |
 //! | `boot`, `round_trips`, `rates`, `memory` | the figures |
 //! | `flow` | what the flow contract costs, and its bounds |
+//! | `exec` | what running a command costs: alone, beside others, on a terminal |
 //!
 //! **Bare guest.** The same kernel and initramfs as everywhere, but PID 1 is a small program that
 //! serves the port directly. Ours and the peer's differ in nothing but the machine around them.
@@ -22,6 +25,7 @@
 
 mod bare;
 mod boot;
+pub(crate) mod exec;
 pub(crate) mod flow;
 mod guest;
 mod memory;
@@ -31,8 +35,10 @@ mod rates;
 mod report;
 mod round_trips;
 mod statistics;
+mod streams;
+mod table;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay::Vm;
@@ -42,6 +48,7 @@ use guest::Guests;
 pub(crate) use memory::host_one_vm;
 pub(crate) use peer::Peer;
 pub(crate) use report::{Figure, table};
+pub(crate) use table::Table;
 
 /// How time passes where we run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -58,6 +65,14 @@ impl Clock {
         match self {
             Self::Wall => "ms",
             Self::Instructions => "virtual ms",
+        }
+    }
+
+    /// What rates are per.
+    fn second(self) -> &'static str {
+        match self {
+            Self::Wall => "second",
+            Self::Instructions => "virtual second",
         }
     }
 }
@@ -141,6 +156,11 @@ async fn within<T>(vm: &Vm, what: impl Future<Output = Result<T>>) -> Result<T> 
             vm.console().last_lines(20)
         ),
     }
+}
+
+/// Milliseconds since then.
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
 }
 
 fn say(what: &str) {

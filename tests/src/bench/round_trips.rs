@@ -12,7 +12,7 @@ use crate::bench::peer::Peer;
 use crate::bench::port::echo_times;
 use crate::bench::report::{Aim, Figure};
 use crate::bench::statistics::Samples;
-use crate::bench::{Plan, within};
+use crate::bench::{Plan, milliseconds, within};
 
 /// Round trips taken in turn with the other side's.
 const TURN: usize = 10;
@@ -59,18 +59,18 @@ async fn commands(plan: &Plan, vm: &Vm) -> Result<Figure> {
 }
 
 /// Runs the program that does nothing; in milliseconds.
-async fn command(vm: &Vm) -> Result<f64> {
+pub(crate) async fn command(vm: &Vm) -> Result<f64> {
     let started = Instant::now();
     let done = vm.exec(HELPER, ["true"]).output().await?;
-    let spent = started.elapsed();
+    let spent = milliseconds(started);
     if !done.status().success() {
         bail!("the program that does nothing failed: {:?}", done.status());
     }
-    Ok(spent.as_secs_f64() * 1e3)
+    Ok(spent)
 }
 
 /// Has the guest run the same program by itself; each in milliseconds.
-async fn fork_exec(vm: &Vm, count: usize) -> Result<Vec<f64>> {
+pub(crate) async fn fork_exec(vm: &Vm, count: usize) -> Result<Vec<f64>> {
     let done = vm
         .exec(HELPER, ["forkexec-floor", &count.to_string()])
         .output()
@@ -112,7 +112,7 @@ fn echoes(plan: &Plan, guests: &Guests, vm: &Vm, runtime: &Runtime) -> Result<Fi
             stdin.write_all(b".").await?;
             let mut byte = [0];
             parts.stdout.read_exact(&mut byte).await?;
-            times.push(started.elapsed().as_secs_f64() * 1e3);
+            times.push(milliseconds(started));
         }
         Ok(times)
     };

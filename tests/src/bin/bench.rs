@@ -7,7 +7,7 @@ mod bench;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use bench::{Clock, Peer, Plan, flow};
+use bench::{Clock, Peer, Plan, Table, exec, flow};
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
@@ -43,6 +43,8 @@ enum Subject {
     Machine,
     /// What the flow contract costs, and that its bounds hold.
     Flow,
+    /// What running a command costs: alone, beside others, on a terminal.
+    Exec,
 }
 
 fn main() -> Result<()> {
@@ -57,6 +59,7 @@ fn main() -> Result<()> {
     match arguments.subject {
         Subject::Machine => machine(&arguments),
         Subject::Flow => flow(&arguments),
+        Subject::Exec => exec(&arguments),
     }
 }
 
@@ -78,19 +81,29 @@ fn machine(arguments: &Arguments) -> Result<()> {
 fn flow(arguments: &Arguments) -> Result<()> {
     let plan = flow::Plan::new(arguments.clock, arguments.quick);
     let (tables, broken) = flow::run(&plan)?;
-    println!("\n{}\n", heading(arguments.clock));
-    for table in &tables {
-        println!("{}", table.markdown());
-    }
-    let records: Vec<_> = tables.iter().flat_map(flow::Table::records).collect();
-    arguments.write(&records)?;
+    arguments.tell(&tables)?;
     match broken {
         Some(which) => bail!(which),
         None => Ok(()),
     }
 }
 
+fn exec(arguments: &Arguments) -> Result<()> {
+    let plan = exec::Plan::new(arguments.clock, arguments.quick);
+    arguments.tell(&exec::run(&plan)?)
+}
+
 impl Arguments {
+    /// Prints the tables, and writes their rows if that was asked for.
+    fn tell(&self, tables: &[Table]) -> Result<()> {
+        println!("\n{}\n", heading(self.clock));
+        for table in tables {
+            println!("{}", table.markdown());
+        }
+        let records: Vec<_> = tables.iter().flat_map(Table::records).collect();
+        self.write(&records)
+    }
+
     /// Writes the figures, if that was asked for.
     fn write(&self, figures: &impl Serialize) -> Result<()> {
         let Some(path) = &self.json else {

@@ -4,6 +4,7 @@
 //! in this process, which the server cannot tell from others.
 
 mod crowd;
+mod deadlines;
 mod departure;
 mod other_process;
 mod top;

@@ -1,6 +1,9 @@
-//! The `forebay` command as a shell sees it: streams, exit codes, signals.
+//! The `forebay` command as a shell sees it: streams, exit codes, signals; and as a person at a
+//! terminal does.
 
 mod run;
+mod seat;
+mod terminal;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

@@ -45,6 +45,62 @@ fn options_reach_the_guest() {
 }
 
 #[test]
+fn user_and_limits_of_the_command_reach_the_guest() {
+    let options = [
+        "--user",
+        "1000:1001",
+        "--ulimit",
+        "nofile=10:20",
+        "--pids-limit",
+        "33",
+        "--memory-limit",
+        "64m",
+        "--cpu-limit",
+        "0.5",
+        "--cpu-weight",
+        "50",
+    ];
+    let script = "id -u; id -g; ulimit -Sn; ulimit -Hn; \
+         cd /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup); \
+         cat pids.max memory.max cpu.max cpu.weight";
+    let mut command = forebay(&["run", "--image"]);
+    command
+        .arg(forebay_tests::image().directory())
+        .args(options);
+    command.args(["--", "sh", "-c", script]);
+    let out = output(command);
+    assert_eq!(
+        String::from_utf8_lossy(&out.stdout),
+        "1000\n1001\n10\n20\n33\n67108864\n50000 100000\n50\n",
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+}
+
+#[test]
+fn a_limit_that_cannot_work_and_a_time_that_was_up_are_told() {
+    let refused = |options: &[&str]| {
+        let mut command = forebay(&["run", "--image"]);
+        command
+            .arg(forebay_tests::image().directory())
+            .args(options)
+            .args(["--", "sleep", "1000"]);
+        let out = output(command);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        (out.status.code(), text)
+    };
+    let (code, text) = refused(&["--ulimit", "nofile=20:10"]);
+    assert_eq!(code, Some(125));
+    assert!(
+        text.starts_with("forebay: ") && text.contains("nofile"),
+        "{text}"
+    );
+    let (code, text) = refused(&["--timeout", "500ms"]);
+    assert_eq!(code, Some(124));
+    assert!(text.contains("timeout of 500ms"), "{text}");
+}
+
+#[test]
 fn a_signal_is_128_and_its_number() {
     assert_eq!(
         output(run(&["sh", "-c", "kill -9 $$"])).status.code(),
@@ -91,6 +147,11 @@ fn wrong_options_are_told_with_their_value_and_what_would_do() {
         ("--image", "/nowhere", ["/nowhere", "image"]),
         ("--kernel", "/nowhere", ["/nowhere", "kernel"]),
         ("--env", "novalue", ["env", "KEY=VALUE"]),
+        ("--ulimit", "nofile", ["ulimit", "NAME=SOFT[:HARD]"]),
+        ("--ulimit", "files=1", ["ulimit", "nofile"]),
+        ("--timeout", "5d", ["timeout", "500ms"]),
+        ("--memory-limit", "64mb", ["memory-limit", "64m"]),
+        ("--detach-keys", "ctrl-1", ["detach-keys", "ctrl-p,ctrl-q"]),
     ] {
         let image = forebay_tests::image();
         let mut command = forebay(&["run", option, value]);

@@ -1,7 +1,7 @@
 //! PID 1 collects what others leave behind, and never takes an exit that belongs to an execution.
 
 use forebay::Signal;
-use forebay_tests::{CEILING, HELPER, TestVm, Within as _, rounds};
+use forebay_tests::{CEILING, HELPER, Held, TestVm, Within as _, rounds};
 use tokio::task::JoinSet;
 
 use super::{LONG, assert_slots_come_free, number, shared};
@@ -50,7 +50,8 @@ async fn joined(running: &mut JoinSet<Ended>) -> bool {
 #[tokio::test]
 async fn no_zombie_is_left_by_any_end_and_pid_1_holds_what_it_held() {
     let vm = &*shared().await;
-    let held = pid_1(vm).await;
+    fill_its_stores(vm).await;
+    let held = Held::now(vm).await;
     for _ in 0..rounds(500) {
         let left = vm
             .shell("(sleep .05 &) ; true")
@@ -92,25 +93,40 @@ async fn no_zombie_is_left_by_any_end_and_pid_1_holds_what_it_held() {
     assert_slots_come_free(vm).await;
     assert_no_zombies(vm).await;
     assert_no_leaf_is_left(vm).await;
-    let (descriptors, threads) = pid_1(vm).await;
-    assert!(
-        descriptors.abs_diff(held.0) <= 2,
-        "PID 1 held {} descriptors, now {descriptors}",
-        held.0
-    );
-    assert_eq!(threads, held.1);
+    held.assert_no_more(vm).await;
 }
 
-/// Open descriptors and threads of PID 1.
-async fn pid_1(vm: &TestVm) -> (u64, u64) {
-    let count = |what| {
-        vm.shell(format!("ls /proc/1/{what} | wc -l"))
-            .within(CEILING)
-    };
-    (
-        number(&count("fd").await.unwrap()),
-        number(&count("task").await.unwrap()),
-    )
+/// Runs more at once than the agent keeps anything in store for.
+async fn fill_its_stores(vm: &TestVm) {
+    let mut running = Vec::new();
+    for _ in 0..32 {
+        let waits = vm.exec("sleep", ["1000"]).spawn();
+        running.push(waits.within(CEILING).await.unwrap());
+    }
+    drop(running);
+    assert_slots_come_free(vm).await;
+    assert_no_leaf_is_left(vm).await;
+}
+
+#[tokio::test]
+async fn ten_thousand_starts_in_a_row_leave_pid_1_as_it_was() {
+    let vm = &*shared().await;
+    fill_its_stores(vm).await;
+    let held = Held::now(vm).await;
+    for n in 0..rounds(10_000) {
+        // One in ten never runs.
+        let program = if n % 10 == 9 { "nosuch" } else { "true" };
+        let status = vm.exec(program, [""; 0]).status().within(CEILING).await;
+        assert_eq!(status.is_ok_and(|status| status.success()), n % 10 != 9);
+    }
+    assert_no_zombies(vm).await;
+    assert_no_leaf_is_left(vm).await;
+    held.assert_no_more(vm).await;
+    // Nor does the kernel hold what ended.
+    let groups = "awk '$1 ~ /descendants/ { n += $2 } END { print n }' \
+                  /sys/fs/cgroup/forebay/cgroup.stat";
+    let groups = number(&vm.shell(groups).within(CEILING).await.unwrap());
+    assert!(groups < 100, "{groups} control groups are left");
 }
 
 /// Waits for the number of zombies to be zero: an orphan may just have ended.
@@ -126,12 +142,13 @@ async fn assert_no_zombies(vm: &TestVm) {
     gone.within(CEILING).await;
 }
 
-/// Waits until the cgroups of ended executions are gone; the one that looks has its own.
+/// Waits until the cgroups of ended executions are gone, which have their numbers; the one that looks
+/// has its own.
 async fn assert_no_leaf_is_left(vm: &TestVm) {
     let gone = async {
         loop {
             let out = vm
-                .shell("ls -d /sys/fs/cgroup/forebay/*/ | wc -l")
+                .shell("find /sys/fs/cgroup/forebay -type d -name '[0-9]*' | wc -l")
                 .await
                 .unwrap();
             if number(&out) == 1 {

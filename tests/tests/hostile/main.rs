@@ -6,6 +6,7 @@
 //! those that the guest does not come out of.
 
 mod connection;
+mod deadline;
 mod execution;
 mod flood;
 mod greeting;

@@ -6,9 +6,9 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum as _;
 
 use crate::bench::flow::stalled::{Bound, Case};
-use crate::bench::flow::table::Table;
 use crate::bench::flow::{MIB, Plan};
 use crate::bench::say;
+use crate::bench::table::Table;
 
 /// Tells this program to be the process of a case.
 const STAND_STILL: &str = "--stand-still";

@@ -4,23 +4,20 @@
 //! It passes the queue of controls, the agent, the kernel's delivery, a pipe and the output's way
 //! back, so all of it is an upper bound of a control's own way.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
-use forebay::{ExecControl, ExecEvent, ExecHandle, ExecReader, Limits, Signal, Vm};
+use anyhow::Result;
+use forebay::{ExecControl, ExecReader, Limits, Signal, Vm};
 use tokio::io::AsyncReadExt as _;
 use tokio::runtime::Runtime;
 
-use crate::bench::flow::latency::{milliseconds, row};
+use crate::bench::flow::latency::row;
 use crate::bench::flow::look::until_full;
-use crate::bench::flow::stalled::endless_writer;
-use crate::bench::flow::table::Table;
 use crate::bench::flow::{MEMORY_MIB, MIB, Plan, builder};
 use crate::bench::guest::{Guests, HELPER};
-use crate::bench::{runtime, within};
+use crate::bench::streams::{Streams, endless_writer};
+use crate::bench::table::Table;
+use crate::bench::{milliseconds, within};
 
 /// Executions that stream at once.
 const STREAMS: usize = 16;
@@ -57,7 +54,7 @@ async fn measure(plan: &Plan, vm: &Vm, stalled: u32) -> Result<Vec<Table>> {
     let idle = within(vm, echo.times(plan.samples)).await?;
     row(&mut controls, "nothing".to_owned(), idle)?;
 
-    let streams = Streams::start(vm).await?;
+    let streams = Streams::start(vm, STREAMS).await?;
     within(vm, echo.times(WARM_UP)).await?;
     let (begun, before) = (Instant::now(), streams.counts());
     let mut times = Vec::new();
@@ -117,70 +114,6 @@ impl Echo {
         }
         Ok(times)
     }
-}
-
-/// Endless writers, read by a thread of its own.
-struct Streams {
-    received: Vec<Arc<AtomicU64>>,
-    controls: Vec<ExecControl>,
-    reader: JoinHandle<Result<()>>,
-}
-
-impl Streams {
-    async fn start(vm: &Vm) -> Result<Self> {
-        let mut commands = Vec::new();
-        for _ in 0..STREAMS {
-            commands.push((endless_writer(vm).await?, Arc::default()));
-        }
-        Ok(Self {
-            received: commands
-                .iter()
-                .map(|(_, count)| Arc::clone(count))
-                .collect(),
-            controls: commands
-                .iter()
-                .map(|(command, _)| command.control())
-                .collect(),
-            reader: std::thread::spawn(move || read_all(commands)),
-        })
-    }
-
-    fn counts(&self) -> Vec<u64> {
-        let counts = self.received.iter();
-        counts.map(|count| count.load(Ordering::Relaxed)).collect()
-    }
-
-    fn end(self) -> Result<()> {
-        for control in &self.controls {
-            control.kill();
-        }
-        match self.reader.join() {
-            Ok(ended) => ended,
-            Err(_) => bail!("the thread that read the streams panicked"),
-        }
-    }
-}
-
-/// Reads until each was killed, counting.
-fn read_all(commands: Vec<(ExecHandle, Arc<AtomicU64>)>) -> Result<()> {
-    runtime()?.block_on(async {
-        let tasks: Vec<_> = commands
-            .into_iter()
-            .map(|(mut command, count)| {
-                tokio::spawn(async move {
-                    while let Some(event) = command.recv().await {
-                        if let ExecEvent::Stdout(data) = event {
-                            count.fetch_add(data.len() as u64, Ordering::Relaxed);
-                        }
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await?;
-        }
-        Ok(())
-    })
 }
 
 fn shares(rates: &[f64], seconds: f64) -> Table {

@@ -7,14 +7,13 @@ use forebay::{Client, Limits, Stdin};
 use tokio::io::AsyncReadExt as _;
 use tokio::runtime::Runtime;
 
-use crate::bench::flow::latency::milliseconds;
 use crate::bench::flow::relay::Relay;
-use crate::bench::flow::table::Table;
 use crate::bench::flow::{Plan, builder};
 use crate::bench::guest::{Guests, MEMORY_MIB};
 use crate::bench::rates::{self, BLOCK};
 use crate::bench::statistics::Samples;
-use crate::bench::within;
+use crate::bench::table::Table;
+use crate::bench::{milliseconds, within};
 
 /// Delays each way.
 const DELAYS: [(&str, Duration); 3] = [

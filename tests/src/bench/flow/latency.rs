@@ -7,11 +7,11 @@ use bytes::Bytes;
 use forebay::{Limits, Signal, Stdin, Vm};
 use tokio::runtime::Runtime;
 
-use crate::bench::flow::table::Table;
 use crate::bench::flow::{Plan, builder};
 use crate::bench::guest::{Guests, HELPER, MEMORY_MIB};
 use crate::bench::statistics::Samples;
-use crate::bench::within;
+use crate::bench::table::Table;
+use crate::bench::{milliseconds, within};
 
 /// Sizes of writes: a line, a chunk, a pipe's capacity.
 const WRITES: [usize; 3] = [64, 16 << 10, 64 << 10];
@@ -51,11 +51,6 @@ pub(crate) fn row(table: &mut Table, what: String, times: Vec<f64>) -> Result<()
         times.max().into(),
     ]);
     Ok(())
-}
-
-/// Milliseconds since then.
-pub(crate) fn milliseconds(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1e3
 }
 
 async fn writes(vm: &Vm, size: usize, count: usize) -> Result<Vec<f64>> {

@@ -2,7 +2,6 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `table` | rows of figures, for people and as JSON |
 //! | `bounds` | the memory bounds as a table; each case in a process of its own |
 //! | `stalled` | such a process: executions that stand still, and what is held meanwhile |
 //! | `look` | what is held at a moment; waiting until executions stand still |
@@ -22,7 +21,6 @@ mod look;
 mod price;
 mod relay;
 mod stalled;
-mod table;
 mod throughput;
 
 use std::time::Duration;
@@ -31,14 +29,12 @@ use anyhow::{Context, Result, bail};
 use forebay::{Limits, Vm, VmBuilder};
 
 use crate::bench::guest::Guests;
+use crate::bench::table::Table;
 use crate::bench::{Clock, runtime, say};
 pub(crate) use stalled::{Case, stand_still};
-pub(crate) use table::Table;
 
 /// Guest memory in MiB: more than a hundred processes with full pipes.
 const MEMORY_MIB: u32 = 512;
-/// More than anybody reads.
-const WITHOUT_END: &str = "1125899906842624";
 const MIB: u64 = 1 << 20;
 
 /// How much of each is measured.

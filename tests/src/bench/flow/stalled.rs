@@ -16,8 +16,9 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 
 use crate::bench::flow::look::{Guest, LOOK_EVERY, full, until_full, until_stdin_full};
-use crate::bench::flow::{MEMORY_MIB, MIB, Plan, WITHOUT_END, answer, builder};
+use crate::bench::flow::{MEMORY_MIB, MIB, Plan, answer, builder};
 use crate::bench::guest::{Guests, HELPER};
+use crate::bench::streams::endless_writer;
 use crate::bench::{runtime, within};
 
 /// What the host may hold beside the allowances: bookkeeping per execution, the allocator's slack.
@@ -79,12 +80,6 @@ pub(crate) fn stand_still(case: Case, plan: &Plan) -> Result<()> {
     })?;
     println!("{}", serde_json::to_string(&bounds)?);
     Ok(())
-}
-
-/// A command that writes without end.
-pub(crate) async fn endless_writer(vm: &Vm) -> Result<ExecHandle> {
-    let words = ["write", "--total", WITHOUT_END];
-    Ok(vm.exec(HELPER, words).spawn().await?)
 }
 
 async fn output(plan: &Plan, guests: &Guests, limits: Limits, what: &str) -> Result<Vec<Bound>> {

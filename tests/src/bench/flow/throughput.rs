@@ -9,11 +9,11 @@ use tokio::runtime::Runtime;
 
 use crate::bench::bare::Bare;
 use crate::bench::flow::price::{Cpu, Frames, Price};
-use crate::bench::flow::table::{Cell, Table};
 use crate::bench::flow::{MIB, Plan, builder};
 use crate::bench::guest::{Guests, MEMORY_MIB};
 use crate::bench::rates::{self, BLOCK, WRITE};
 use crate::bench::statistics::Samples;
+use crate::bench::table::{Cell, Table};
 use crate::bench::within;
 
 /// Bytes of a frame's header, which makes a chunk's frame a power of two.
