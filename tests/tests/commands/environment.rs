@@ -175,6 +175,13 @@ async fn a_command_leads_its_own_session_group_and_cgroup() {
     let command = vm.shell(line).spawn().within(CEILING).await.unwrap();
     let (id, pid) = (command.id(), command.pid());
     let out = command.collect().within(CEILING).await.unwrap();
-    let expected = format!("{pid} 1 {pid} {pid}\n0::/forebay/{id}\n0022\n");
-    assert_eq!(out.stdout_str().unwrap(), expected);
+    let lines: Vec<_> = out.stdout_str().unwrap().lines().collect();
+    let [family, group, umask] = lines[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(family, format!("{pid} 1 {pid} {pid}"));
+    // Below the group in which its memory is accounted for.
+    assert!(group.starts_with("0::/forebay/account-"), "{group}");
+    assert!(group.ends_with(&format!("/{id}")), "{group}");
+    assert_eq!(umask, "0022");
 }
