@@ -162,6 +162,11 @@ impl Receiver {
         }
     }
 
+    /// From here on nothing is due: there is no sender any more.
+    pub fn hush(&mut self) {
+        (self.quiet, self.urgent) = (u64::MAX, u64::MAX);
+    }
+
     /// Units received and not consumed.
     #[must_use]
     pub fn outstanding(&self) -> u64 {

@@ -155,3 +155,15 @@ fn a_sender_without_bounds_never_waits() {
         assert!(credit.available() > u64::from(u32::MAX));
     }
 }
+
+#[test]
+fn nothing_is_due_to_a_sender_that_is_gone() {
+    let mut credit = Receiver::telling_all(10);
+    credit.charge(8).unwrap();
+    credit.release(2).unwrap();
+    assert!(credit.due());
+    credit.hush();
+    assert!(!credit.due());
+    credit.release(6).unwrap();
+    assert!(!credit.due(), "nor is what is read later");
+}

@@ -311,6 +311,8 @@ impl Conn {
                 exec.in_acks = false;
                 exec.in_slots = false;
                 exec.kill_due = false;
+                // What is read from here on concerns nobody at the other end, nor a next one.
+                exec.window.hush();
                 if exec.ended() {
                     // It may have stayed for an acknowledgement that cannot leave any more.
                     self.settle(id);
