@@ -190,3 +190,24 @@ fn a_program_is_shown_by_the_last_part_of_its_name_cut_to_64_bytes() {
     let program = pair.view(id.unwrap()).program;
     assert_eq!(program, "\u{fffd}".repeat(21));
 }
+
+#[test]
+fn what_is_read_after_its_connection_is_acknowledged_to_nobody() {
+    let mut client = attached();
+    let id = client.running(Stdin::Null);
+    client.produce(id, Stream::Stdout, b"kept");
+    client.settle();
+    client.host.handle_closed("the relay is gone");
+    client.guest = guest::Conn::for_relay();
+    client.to_guest.clear();
+    client.host.handle_opened();
+    client.settle();
+    let mut buf = [0; 16];
+    assert_eq!(
+        client.host.read(id, Stream::Stdout, &mut buf),
+        Read::Data(4)
+    );
+    client.host.forget(id);
+    assert!(client.host.inspect().executions.is_empty());
+    assert!(client.host.poll_transmit().is_none());
+}
