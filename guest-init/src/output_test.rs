@@ -10,7 +10,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::{LINGERING_MAX, Lingering, Output, Then};
 use crate::pty::{HOLDS, Terminals};
 
-/// The writing end of a pipe, and a second reading end to watch it by.
+/// The writing end of a pipe, or a terminal's slave, and a second reading end to watch it by.
 struct Writer {
     pipe: File,
     watch: OwnedFd,
@@ -21,14 +21,19 @@ impl Writer {
         self.pipe.write_all(bytes).unwrap();
     }
 
-    /// Closes the pipe and waits until it has no writer: a process that another test is starting
-    /// may hold a copy for a moment.
+    /// Closes it and waits until nobody can write.
     fn close(self) {
         drop(self.pipe);
-        let mut fds = [PollFd::new(&self.watch, PollFlags::empty())];
-        poll(&mut fds, None).unwrap();
-        assert!(fds[0].revents().contains(PollFlags::HUP));
+        wait_for_hang_up(&self.watch);
     }
+}
+
+/// Waits until a reading end has no writer: a process that another test is starting may hold a copy
+/// for a moment.
+fn wait_for_hang_up(watch: &OwnedFd) {
+    let mut fds = [PollFd::new(watch, PollFlags::empty())];
+    poll(&mut fds, None).unwrap();
+    assert!(fds[0].revents().contains(PollFlags::HUP));
 }
 
 fn pipe() -> (Writer, OwnedFd) {
@@ -196,28 +201,33 @@ fn the_oldest_pipe_makes_room() {
 }
 
 /// A terminal's slave, as a command has it, and what the agent reads of it.
-fn terminal() -> (File, Output) {
+fn terminal() -> (Writer, Output) {
     let pty = Terminals::open()
         .make(TerminalSize { rows: 24, cols: 80 })
         .unwrap();
-    let slave = File::from(pty.slave.try_clone().unwrap());
-    (slave, Output::of_terminal(pty))
+    let writer = Writer {
+        pipe: File::from(pty.slave.try_clone().unwrap()),
+        watch: pty.master.try_clone().unwrap(),
+    };
+    (writer, Output::of_terminal(pty))
 }
 
 // B29: the error that ends a master is an end.
 #[test]
 fn a_terminal_gives_what_it_holds_and_ends_when_nobody_has_it_open() {
     let (mut slave, mut output) = terminal();
-    slave.write_all(b"abc\n").unwrap();
+    slave.write(b"abc\n");
     assert_eq!(read(&mut output, 3).0, b"abc");
     assert_eq!(read(&mut output, 3).0, b"\r\n");
     assert!(matches!(read(&mut output, 3).1, Then::Empty));
-    slave.write_all(b"final").unwrap();
-    drop(slave);
+    slave.write(b"final");
+    let Writer { pipe, watch } = slave;
+    drop(pipe);
     // The leader may yet open it again.
     assert_eq!(read(&mut output, 100).0, b"final");
     assert!(matches!(read(&mut output, 100).1, Then::Empty));
     assert!(matches!(output.leader_exited(), Then::Readable));
+    wait_for_hang_up(&watch);
     assert!(matches!(read(&mut output, 100).1, Then::Ended(None)));
     assert!(output.has_ended());
 }
@@ -226,7 +236,7 @@ fn a_terminal_gives_what_it_holds_and_ends_when_nobody_has_it_open() {
 #[test]
 fn a_surviving_writer_does_not_hold_a_terminals_end() {
     let (mut slave, mut output) = terminal();
-    slave.write_all(b"leader").unwrap();
+    slave.write(b"leader");
     assert!(matches!(output.leader_exited(), Then::Readable));
     let (bytes, then) = read(&mut output, 100);
     assert_eq!(bytes, b"leader");
@@ -236,23 +246,23 @@ fn a_surviving_writer_does_not_hold_a_terminals_end() {
     };
     let mut lingering = Lingering::new();
     let (number, _) = lingering.add(kept);
-    slave.write_all(b"job").unwrap();
+    slave.write(b"job");
     assert!(lingering.discard(number).is_none());
-    drop(slave);
+    slave.close();
     assert!(lingering.discard(number).is_some());
 }
 
 #[test]
 fn a_terminal_that_is_never_empty_ends_after_what_it_can_have_held() {
     let (mut slave, mut output) = terminal();
-    slave.write_all(b"x").unwrap();
+    slave.write(b"x");
     assert!(matches!(output.leader_exited(), Then::Readable));
     let mut given = 0;
     let kept = loop {
         let (bytes, then) = read(&mut output, 1000);
         given += bytes.len();
         match then {
-            Then::Readable => slave.write_all(&[b'x'; 1000]).unwrap(),
+            Then::Readable => slave.write(&[b'x'; 1000]),
             Then::Ended(kept) => break kept,
             Then::Empty => panic!("an end is owed"),
         }
