@@ -21,6 +21,7 @@
 //! | `digest` | SHA-256 of streams |
 //! | `turn` | one test at a time, whatever the test runner's options |
 //! | `memory_watch` | the most memory that this process held over a time |
+//! | `executions` | following a command to its exit, and whether the VM is as before |
 //! | `held` | what PID 1 of a guest holds: memory, descriptors, threads, control groups |
 //! | `host_use` | what this process holds: memory, descriptors, threads, mappings |
 //!
@@ -39,6 +40,7 @@
 mod child;
 mod command;
 mod digest;
+mod executions;
 mod held;
 mod host_use;
 mod memory_watch;
@@ -50,6 +52,7 @@ mod vm;
 pub use child::Running;
 pub use command::command;
 pub use digest::{Sha256, sha256};
+pub use executions::{assert_answers, assert_slots_come_free, assert_slots_in_use, to_its_exit};
 pub use held::Held;
 pub use host_use::{HostUse, guest_mappings, resident_beyond_guests};
 pub use memory_watch::MemoryWatch;

@@ -402,7 +402,7 @@ fn timeouts_are_kept_while_nobody_polls() {
             runtime.block_on(exec.spawn()).unwrap()
         };
         // Each sets the timer for its own time.
-        let handles = [900, 300, 600].map(spawn);
+        let handles = [3000, 1000, 2000].map(spawn);
         let ids = [0, 1, 2].map(|at: usize| handles[at].id());
         while ids.iter().any(|id| vm.guest_knows(*id)) {
             std::thread::sleep(Duration::from_millis(1));

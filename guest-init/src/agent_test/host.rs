@@ -326,6 +326,12 @@ impl Host {
         self.conn.kill(id).unwrap();
     }
 
+    /// Kills an execution and sees it end of that.
+    pub(super) fn put_down(&mut self, id: ExecId) {
+        self.kill(id);
+        assert_eq!(self.collect(id).signal, Some(9));
+    }
+
     pub(super) fn signal(&mut self, id: ExecId, signal: u32) {
         self.conn.signal(id, signal).unwrap();
     }

@@ -89,8 +89,7 @@ fn a_command_on_a_terminal_inherits_no_signals_and_no_descriptors() {
         "0\r\n1\r\n2\r\nSigBlk:\t0000000000000000\r\ny\r\ny\r\ny\r\n0\r\n"
     );
     for id in [other, piped] {
-        host.kill(id);
-        assert_eq!(host.collect(id).signal, Some(9));
+        host.put_down(id);
     }
 }
 
@@ -202,8 +201,7 @@ fn an_end_of_file_ends_one_reader_and_not_the_next() {
     // The second reader waits: nobody types an end for it.
     host.turn(Duration::from_millis(100));
     assert!(host.is_running(id));
-    host.kill(id);
-    assert_eq!(host.collect(id).signal, Some(9));
+    host.put_down(id);
 }
 
 #[test]
@@ -350,8 +348,7 @@ fn a_terminal_that_nobody_reads_holds_its_command_and_nobody_elses() {
         assert_eq!(output.stdout, format!("{n}\n").as_bytes());
     }
     for id in [endless, deaf] {
-        host.kill(id);
-        assert_eq!(host.collect(id).signal, Some(9));
+        host.put_down(id);
     }
 }
 

@@ -22,8 +22,11 @@ mod stdin_pressure;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use forebay::{ExecEvent, ExecHandle, ExecOutput, ExecReader, ExitStatus};
-use forebay_tests::{CEILING, SharedVm, TestVm, Within as _, builder};
+use forebay::{ExecOutput, ExecReader};
+use forebay_tests::{
+    CEILING, SharedVm, TestVm, Within as _, assert_answers, assert_slots_come_free, builder,
+    to_its_exit,
+};
 use futures_core::Stream as _;
 use tokio::sync::OnceCell;
 
@@ -36,45 +39,9 @@ async fn shared() -> SharedVm {
     SharedVm::take(&SHARED, || builder().cpus(2).memory_mib(512)).await
 }
 
-/// All that comes of a command from now on: its stdout, its stderr, and how it exited. Its exit is the
-/// last event.
-async fn to_its_exit(command: &mut ExecHandle) -> (Vec<u8>, Vec<u8>, ExitStatus) {
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let status = loop {
-        match command.recv().within(CEILING).await {
-            Some(ExecEvent::Started { .. }) => {}
-            Some(ExecEvent::Stdout(chunk)) => stdout.extend_from_slice(&chunk),
-            Some(ExecEvent::Stderr(chunk)) => stderr.extend_from_slice(&chunk),
-            Some(ExecEvent::Exited(status)) => break status,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert!(command.recv().within(CEILING).await.is_none());
-    (stdout, stderr, status)
-}
-
 /// The next chunk of a stream; `None` at its end.
 async fn next(reader: &mut ExecReader) -> Option<std::io::Result<Bytes>> {
     std::future::poll_fn(|cx| Pin::new(&mut *reader).poll_next(cx)).await
-}
-
-/// Fails unless the guest still answers.
-async fn assert_answers(vm: &TestVm) {
-    let out = vm.exec("echo", ["alive"]).within(CEILING).await.unwrap();
-    assert_eq!(
-        (out.stdout(), out.status().code()),
-        (&b"alive\n"[..], Some(0))
-    );
-}
-
-/// Waits until no execution holds a slot: ends are confirmed by the guest, a moment after a drop.
-async fn assert_slots_come_free(vm: &TestVm) {
-    let wait = async {
-        while vm.client().active() > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    wait.within(CEILING).await;
 }
 
 /// Waits until a process of the guest is blocked: in a write to its stdout, asleep, and its

@@ -19,7 +19,8 @@ use std::time::Duration;
 use forebay::{ExecError, ExecEvent, VmBuilder};
 use forebay_guest_helper::pattern::Pattern;
 use forebay_tests::{
-    CEILING, HELPER, SharedVm, TestVm, Within as _, builder, resident_beyond_guests,
+    CEILING, HELPER, SharedVm, TestVm, Within as _, assert_slots_in_use, builder,
+    resident_beyond_guests,
 };
 use neighbours::Neighbours;
 use rest::comes_to_rest;
@@ -86,16 +87,6 @@ async fn assert_honest_work(vm: &TestVm, seed: u64, bytes: u64) {
 async fn give_in(vm: &TestVm) {
     let status = vm.exec("give-in", [""; 0]).status().within(CEILING).await;
     assert!(status.unwrap().success());
-}
-
-/// Waits until this many executions hold a slot.
-async fn assert_slots_in_use(vm: &TestVm, number: u32) {
-    let wait = async {
-        while vm.client().active() != number {
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-    };
-    wait.within(CEILING).await;
 }
 
 /// Rules that the guest has broken so far, by the host's count.

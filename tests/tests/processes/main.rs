@@ -21,8 +21,9 @@ mod users;
 
 use std::time::Duration;
 
-use forebay::{ExecEvent, ExecHandle, ExitStatus};
-use forebay_tests::{CEILING, SharedVm, TestVm, Within as _, builder};
+use forebay_tests::{
+    SharedVm, TestVm, Within as _, assert_answers, assert_slots_come_free, builder, to_its_exit,
+};
 use tokio::sync::OnceCell;
 
 /// For commands in great number, or that take their time, on hardware.
@@ -45,36 +46,4 @@ async fn answer(vm: &TestVm, script: &str) -> String {
         out.status()
     );
     stdout
-}
-
-/// All that comes of a command from now on: its stdout, its stderr, and how it exited. Its exit is the
-/// last event.
-async fn to_its_exit(command: &mut ExecHandle) -> (Vec<u8>, Vec<u8>, ExitStatus) {
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let status = loop {
-        match command.recv().within(LONG).await {
-            Some(ExecEvent::Started { .. }) => {}
-            Some(ExecEvent::Stdout(chunk)) => stdout.extend_from_slice(&chunk),
-            Some(ExecEvent::Stderr(chunk)) => stderr.extend_from_slice(&chunk),
-            Some(ExecEvent::Exited(status)) => break status,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert!(command.recv().within(CEILING).await.is_none());
-    (stdout, stderr, status)
-}
-
-/// Fails unless the guest still answers.
-async fn assert_answers(vm: &TestVm) {
-    assert_eq!(answer(vm, "echo alive").await, "alive");
-}
-
-/// Waits until no execution holds a slot: ends are confirmed by the guest, a moment after a drop.
-async fn assert_slots_come_free(vm: &TestVm) {
-    let wait = async {
-        while vm.client().active() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    wait.within(CEILING).await;
 }

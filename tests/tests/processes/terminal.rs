@@ -172,7 +172,18 @@ async fn a_reader_that_begins_late_gets_all_that_was_shown() {
     for _ in 0..rounds(50) {
         let seq = vm.exec("seq", ["1", "20000"]).terminal(SIZE);
         let mut seq = seq.spawn().within(CEILING).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // All of it fits the window: nobody reads before the end has come.
+        let ended = async {
+            let is_ours = |one: &&forebay::ExecutionView| one.id == seq.id().get();
+            let phase = || {
+                let all = vm.inspect().executions.executions;
+                all.iter().find(is_ours).map(|one| one.phase.to_string())
+            };
+            while phase().as_deref() != Some("ended") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        ended.within(CEILING).await;
         let (stdout, _, status) = to_its_exit(&mut seq).await;
         assert!(status.success(), "{status}");
         assert_eq!(stdout.len(), expected.len());

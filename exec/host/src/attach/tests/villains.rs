@@ -8,7 +8,7 @@ use forebay_exec_proto::{ExecId, HEADER_LEN, Header, Resources};
 
 use super::villain::{Villain, frame};
 use super::{Attached, run, wait_until};
-use crate::{ExecEvent, Limits};
+use crate::{ExecEvent, ExecHandle, Limits};
 
 const NONE: [&str; 0] = [];
 
@@ -332,37 +332,45 @@ fn half_a_frame_and_then_nothing() {
     });
 }
 
+/// A villain floods its execution, the VM's second, with controls, while the first, a bystander's,
+/// gets a hundred signals of its own.
+async fn flood(
+    kind: ToGuest,
+    payloads: impl Iterator<Item = [u8; 4]> + Send + 'static,
+) -> (Attached, ExecHandle, Villain) {
+    let attached = Attached::new();
+    let bystander = attached.client().await;
+    let target = bystander.exec("stall", NONE).spawn().await.unwrap();
+    let mut villain = Villain::attach(&attached.path);
+    let id = villain.start(&["stall"]);
+    let flood = std::thread::spawn(move || {
+        for payload in payloads {
+            villain.raw(wire(kind), id.get(), &payload);
+        }
+        villain
+    });
+    // Its own get their turn meanwhile.
+    for _ in 0..100 {
+        target.signal(crate::Signal::USR2).await.unwrap();
+    }
+    attached.goes_on(&bystander).await;
+    (attached, target, flood.join().unwrap())
+}
+
 #[test]
 fn a_flood_of_signals() {
     const SIGNALS: usize = 20_000;
     run(async {
-        let attached = Attached::new();
-        let bystander = attached.client().await;
-        let target = bystander.exec("stall", NONE).spawn().await.unwrap();
-        let mut villain = Villain::attach(&attached.path);
-        let id = villain.start(&["stall"]);
-        let signal = frame(wire(ToGuest::Signal), id.get(), &10u32.to_le_bytes());
-        let flood = std::thread::spawn(move || {
-            for _ in 0..SIGNALS {
-                villain.stream.write_all(&signal).unwrap();
-            }
-            villain
-        });
-        // Its own signals get their turn meanwhile.
-        for _ in 0..100 {
-            target.signal(crate::Signal::USR2).await.unwrap();
-        }
-        attached.goes_on(&bystander).await;
-        let villain = flood.join().unwrap();
+        let signals = std::iter::repeat_n(10u32.to_le_bytes(), SIGNALS);
+        let (attached, _target, _villain) = flood(ToGuest::Signal, signals).await;
         let signals = |id, number| {
-            attached.vm.command(ExecId::new(id).unwrap(), |command| {
+            attached.vm.command(id_of(id), |command| {
                 command.signals.iter().filter(|s| **s == number).count()
             })
         };
         wait_until("every signal", || {
             (signals(1, 12), signals(2, 10)) == (100, SIGNALS)
         });
-        drop(villain);
     });
 }
 
@@ -370,23 +378,11 @@ fn a_flood_of_signals() {
 fn a_flood_of_sizes() {
     const SIZES: u16 = 20_000;
     run(async {
-        let attached = Attached::new();
-        let bystander = attached.client().await;
-        let target = bystander.exec("stall", NONE).spawn().await.unwrap();
-        let mut villain = Villain::attach(&attached.path);
-        let id = villain.start(&["stall"]);
-        let flood = std::thread::spawn(move || {
-            for rows in 1..=SIZES {
-                let [low, high] = rows.to_le_bytes();
-                villain.raw(wire(ToGuest::Resize), id.get(), &[low, high, 80, 0]);
-            }
-            villain
+        let sizes = (1..=SIZES).map(|rows| {
+            let [low, high] = rows.to_le_bytes();
+            [low, high, 80, 0]
         });
-        for _ in 0..100 {
-            target.signal(crate::Signal::USR2).await.unwrap();
-        }
-        attached.goes_on(&bystander).await;
-        let villain = flood.join().unwrap();
+        let (attached, _target, _villain) = flood(ToGuest::Resize, sizes).await;
         let sizes = || {
             attached
                 .vm
@@ -394,7 +390,6 @@ fn a_flood_of_sizes() {
         };
         wait_until("the last size", || sizes().last() == Some(&(SIZES, 80)));
         assert!(sizes().is_sorted(), "an older size came after a newer one");
-        drop(villain);
     });
 }
 
