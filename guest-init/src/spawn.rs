@@ -81,8 +81,8 @@ pub(crate) enum Progress {
 const AGENT_OPEN_FILES: u64 = 65_536;
 
 impl Spawner {
-    /// Raises the agent's own limit on open files, opens `/dev/null` and `/dev/pts`, and sees to it that no command
-    /// inherits an ignored signal.
+    /// Raises the agent's own limit on open files, opens `/dev/null` and `/dev/pts`, and sees to it
+    /// that no command inherits an ignored signal.
     pub(crate) fn new() -> io::Result<Self> {
         signals::reset_ignored();
         let open_files = rustix::process::getrlimit(Resource::Nofile);

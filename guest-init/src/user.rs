@@ -2,8 +2,8 @@
 //! `/etc/passwd` and `/etc/group`, anew for each command.
 //!
 //! The child looks it up, not the agent: those files belong to the image, and whatever they are (on
-//! a file system that does not answer, endless, a FIFO) can hold up no execution but the one that asked for
-//! them. What the child needs for it exists before the child does; it allocates nothing.
+//! a file system that does not answer, endless, a FIFO) can hold up no execution but the one that
+//! asked for them. What the child needs for it exists before the child does; it allocates nothing.
 //!
 //! | asked for | group | other groups | `HOME`, `SHELL`, `USER` and `LOGNAME` |
 //! |---|---|---|---|
@@ -11,8 +11,8 @@
 //! | a number without an entry | the same number | none | `/` (`/root` for 0), the others unset |
 //! | either with `:group` | the one given | none | as without |
 //!
-//! * What consists of digits is a number, whatever the files call it; a number needs neither an
-//!   entry nor the files.
+//! * What consists of digits is a number, whatever the files call it; a number needs no entry. A file
+//!   that is missing has none; one that cannot be used fails every request that names a user.
 //! * The first entry of several counts; a line that is no entry is passed over.
 //! * An explicit group stands in place of all others, as with `docker run --user`. Unlike there, a
 //!   number without an entry does not get group 0: nobody who is not root is in root's group unless
