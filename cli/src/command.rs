@@ -185,7 +185,7 @@ async fn attend_terminal(
     pending().await
 }
 
-/// Waits for the end of a session, and passes on the signals that ask for it.
+/// Waits for the end of a session, and passes on the signals to us.
 async fn heed(
     mut session: Pin<&mut impl Future<Output = Ended>>,
     control: &ExecControl,
@@ -194,7 +194,7 @@ async fn heed(
 ) -> Ended {
     let asked = tokio::select! {
         ended = &mut session => return ended,
-        signal = asked_to_end(signals, leave) => signal,
+        signal = asked_to_end(control, signals, leave) => signal,
     };
     let patience = async {
         let deadline = Instant::now() + GRACE;
@@ -204,18 +204,35 @@ async fn heed(
     };
     tokio::select! {
         ended = session => ended,
-        again = asked_to_end(signals, leave) => Ended::Signal(again),
+        again = asked_to_end(control, signals, leave) => Ended::Signal(again),
         () = patience => Ended::Signal(asked),
     }
 }
 
-/// The next signal that means the command: the end of a terminal that was left does not.
-async fn asked_to_end(signals: &mut Signals, leave: &watch::Sender<bool>) -> Signal {
+/// The next signal that asks for an end: that of a terminal that was left does not. Messages to the
+/// command are passed on meanwhile; one that waits for a guest that does not read makes room for the
+/// next signal.
+async fn asked_to_end(
+    control: &ExecControl,
+    signals: &mut Signals,
+    leave: &watch::Sender<bool>,
+) -> Signal {
+    let mut signal = signals.next().await;
     loop {
-        let signal = signals.next().await;
-        if signal != Signal::HUP || !*leave.borrow() {
+        if Signals::is_a_message(signal) {
+            tokio::select! {
+                biased;
+                // Refused only when the command has ended.
+                _ = control.signal(signal) => {}
+                next = signals.next() => {
+                    signal = next;
+                    continue;
+                }
+            }
+        } else if signal != Signal::HUP || !*leave.borrow() {
             return signal;
         }
+        signal = signals.next().await;
     }
 }
 

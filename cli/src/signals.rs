@@ -1,5 +1,7 @@
 //! The signals that would end this program, and are passed on to the command instead.
 //!
+//! Some are requests to end; the others are messages, with which a command does what it likes.
+//!
 //! One that was ignored when this program began stays ignored, as `nohup` and a shell's `&` mean it.
 
 use std::future::poll_fn;
@@ -37,6 +39,11 @@ impl Signals {
             .map(|(signal, kind)| Ok((signal, unix::signal(kind)?)))
             .collect::<io::Result<_>>()
             .map(Self)
+    }
+
+    /// Whether a command that heeds this signal need not end by it.
+    pub(crate) fn is_a_message(signal: Signal) -> bool {
+        [Signal::USR1, Signal::USR2, Signal::ALRM].contains(&signal)
     }
 
     /// The next of them; none ever, if all are ignored.

@@ -216,6 +216,19 @@ fn a_second_signal_ends_the_vm_at_once() {
 }
 
 #[test]
+fn a_signal_that_is_a_message_asks_for_no_end() {
+    // Longer than the patience with a command that was asked to end.
+    let script = "trap 'echo caught' USR1; echo set; while :; do \
+        sleep .5 & wait $!; i=$((i+1)); [ $i -lt 16 ] || break; done; exit 9";
+    let (child, mut lines) = started(&["sh", "-c", script]);
+    for signalled in [Signal::USR1, Signal::USR1] {
+        signal(&child, signalled);
+        assert_eq!(lines.next().unwrap().unwrap(), "caught");
+    }
+    assert_eq!(child.end(CEILING).status.code(), Some(9));
+}
+
+#[test]
 fn a_command_that_ignores_the_signal_is_ended_with_the_vm() {
     let script = "trap '' INT; echo set; while :; do sleep 1; done";
     let (mut child, _lines) = started(&["sh", "-c", script]);
