@@ -43,6 +43,10 @@ pub(crate) trait AgentSide: Gate {
         None
     }
 
+    /// The VM stood still for this long and is about to go on: what has a time is that much later.
+    /// [`expire`](Self::expire) and [`tick`](Self::tick) are called that much later by themselves.
+    fn postponed(&self, _by: Duration) {}
+
     /// Whether the agent takes commands. Asked when the boot deadline is over.
     fn is_ready(&self) -> bool {
         false

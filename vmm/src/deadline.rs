@@ -5,7 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::time::{
@@ -47,7 +47,15 @@ impl Deadline {
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     timer: OwnedFd,
-    at: Mutex<[Option<Instant>; Deadline::ALL.len()]>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    at: [Option<Instant>; Deadline::ALL.len()],
+    /// The VM stands still since then, and so do the deadlines: one that is set meanwhile is noted
+    /// as if it had been set then, and all move on together.
+    held: Option<Instant>,
 }
 
 impl Deadlines {
@@ -59,55 +67,85 @@ impl Deadlines {
         .map_err(|e| HostError::new("timerfd_create", e))?;
         Ok(Self {
             timer,
-            at: Mutex::default(),
+            state: Mutex::default(),
         })
     }
 
     /// Sets a deadline, or takes it back.
     pub(crate) fn set(&self, which: Deadline, at: Option<Instant>) -> io::Result<()> {
-        self.change(which, |_| at)
+        self.change(which, at, |_, at| at)
     }
 
     /// Sets a deadline unless it is set to an earlier time: whoever does so need not know what
     /// others set meanwhile.
     pub(crate) fn bring_forward(&self, which: Deadline, at: Instant) -> io::Result<()> {
-        self.change(which, |set| Some(set.map_or(at, |set| set.min(at))))
+        self.change(which, Some(at), |set, at| set.into_iter().chain(at).min())
     }
 
     fn change(
         &self,
         which: Deadline,
-        to: impl Fn(Option<Instant>) -> Option<Instant>,
+        at: Option<Instant>,
+        to: impl Fn(Option<Instant>, Option<Instant>) -> Option<Instant>,
     ) -> io::Result<()> {
-        let mut all = self.at.lock().unwrap_or_else(PoisonError::into_inner);
-        for (slot, deadline) in all.iter_mut().zip(Deadline::ALL) {
+        let mut state = self.lock();
+        let waited = state.held.map_or(Duration::ZERO, |since| since.elapsed());
+        let at = at.map(|at| at.checked_sub(waited).unwrap_or(at));
+        for (slot, deadline) in state.at.iter_mut().zip(Deadline::ALL) {
             if deadline == which {
-                *slot = to(*slot);
+                *slot = to(*slot, at);
             }
         }
-        self.arm(&*all)
+        self.arm(&state)
+    }
+
+    /// The VM stands still from `since` on: nothing is due until [`release`](Self::release).
+    pub(crate) fn hold(&self, since: Instant) -> io::Result<()> {
+        let mut state = self.lock();
+        state.held = Some(since);
+        self.arm(&state)
+    }
+
+    /// The VM goes on: every deadline is later by the time it stood still.
+    pub(crate) fn release(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        if let Some(since) = state.held.take() {
+            let by = since.elapsed();
+            for at in state.at.iter_mut().flatten() {
+                *at = at.checked_add(by).unwrap_or(*at);
+            }
+        }
+        self.arm(&state)
     }
 
     /// Takes out those that are due, and sets the timer for the next. Called by the loop when the
     /// timer fires.
     pub(crate) fn take_due(&self) -> io::Result<Vec<Deadline>> {
-        let mut all = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let now = Instant::now();
         let mut due = Vec::new();
-        for (slot, deadline) in all.iter_mut().zip(Deadline::ALL) {
+        if state.held.is_some() {
+            return Ok(due);
+        }
+        for (slot, deadline) in state.at.iter_mut().zip(Deadline::ALL) {
             if slot.is_some_and(|at| at <= now) {
                 *slot = None;
                 due.push(deadline);
             }
         }
         // Setting the timer also clears its count, so nothing need be read.
-        self.arm(&*all)?;
+        self.arm(&state)?;
         Ok(due)
     }
 
-    fn arm(&self, all: &[Option<Instant>]) -> io::Result<()> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn arm(&self, state: &State) -> io::Result<()> {
         let off = Timespec::default();
-        let value = match all.iter().flatten().min() {
+        let next = state.at.iter().flatten().min();
+        let value = match next.filter(|_| state.held.is_none()) {
             None => off,
             Some(at) => {
                 // Zero would switch the timer off.

@@ -1,7 +1,7 @@
 //! The VM's own thread: what must happen however busy or idle the application is.
 //!
-//! It serves the console device when the device asks for it, keeps the deadlines, and sees the VM
-//! out: once an end has begun it waits for the vCPUs, takes what the guest sent last, tells the
+//! It serves the console device when the device asks for it, keeps the deadlines, rests while the VM
+//! is paused, and sees it out: once an end has begun it waits for the vCPUs, takes what the guest sent last, tells the
 //! agent side, and only then announces the end to whoever waits.
 
 use std::sync::Arc;
@@ -63,6 +63,8 @@ pub(crate) fn start(work: Loop, inbox: Inbox) -> Result<JoinHandle<()>, HostErro
     manager.add_subscriber(Sources { work, poll });
     threads::spawn(NAME.into(), move || {
         let outcome = threads::catch(|| {
+            // A restored VM begins at rest.
+            lifecycle.standstill().rest_loop();
             while !lifecycle.is_stopping() {
                 if let Err(e) = manager.run() {
                     lifecycle.stop(StopReason::Host {
@@ -132,6 +134,7 @@ impl Sources {
                     .lifecycle
                     .take_wake()
                     .map_err(|e| HostError::on("read", "wake eventfd", e))?;
+                self.work.lifecycle.standstill().rest_loop();
             }
             Source::Timer => self.deadlines()?,
             Source::Drain => {

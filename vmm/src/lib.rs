@@ -12,6 +12,7 @@
 //! | `kvm`, [`probe()`], [`doctor`], `remedy` | is there a KVM, does it run guests, what to do if not |
 //! | `memory`, `layout`, `boot` | the guest's RAM and what lies in it before the first instruction |
 //! | `vcpu`, `vcpus` | virtual processors and their threads |
+//! | [`pause`](Paused) | a machine that stands still |
 //! | `bus`, `devices`, `power` | who answers the guest's accesses |
 //! | `event_loop`, `deadline` | the VM's own thread |
 //! | [`console_log`](ConsoleLog), [`stop`](StopReason), [`boot_report`](BootReport), `diagnosis`, `guest_text` | what happened |
@@ -64,6 +65,7 @@ mod kvm;
 mod layout;
 mod machine;
 mod memory;
+mod pause;
 mod power;
 mod probe;
 mod reaper;
@@ -86,6 +88,7 @@ pub use error::{BootFailure, BootPhase, HostError, KernelProblem, StartError, Us
 pub use inspect::{ExecutionView, ExecutionsView, StallsView, VmView};
 pub use kvm::KvmError;
 pub use machine::{Machine, MachineView};
+pub use pause::{PauseError, Paused};
 pub use probe::probe;
 pub use stop::StopReason;
 pub use vcpu::look::{Activity, VcpuView};

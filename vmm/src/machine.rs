@@ -8,8 +8,10 @@
 //! kernel); vCPUs and devices next; the kernel last, while the probe of this host, made once per
 //! process, runs beside it.
 
+mod pausing;
+
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_exec::Link as _;
@@ -30,6 +32,7 @@ use crate::event_loop::{self, Loop};
 use crate::kvm;
 use crate::layout::KVM_TSS;
 use crate::memory::{self, MIB};
+use crate::pause::Hold;
 use crate::power::Power;
 use crate::probe::{self, Probing};
 use crate::reaper::{self, Reaper, Reaping, Remains};
@@ -50,7 +53,12 @@ pub(crate) struct MachineSpec {
     pub(crate) boot_limit: Option<Duration>,
 }
 
-/// A running VM without executions: a kernel, its console, and its end.
+/// A VM without executions: a kernel, its console, and its end.
+///
+/// ```text
+/// starting ─ running ⇄ paused
+///               └─ stopped ─┘
+/// ```
 ///
 /// Dropping it stops the vCPUs before it returns and frees everything within a second; see
 /// [`close`](Self::close) to wait for that. It may be dropped on any thread (on one of a VM's vCPUs,
@@ -64,6 +72,9 @@ pub struct Machine {
     vcpus: Arc<Vcpus>,
     console: Arc<Console>,
     power_button: EventFd,
+    agent: Arc<dyn AgentSide>,
+    /// While it stands still.
+    hold: Mutex<Option<Hold>>,
     /// `None` once they were sent to the reaper.
     remains: Option<(Remains, Reaper)>,
 }
@@ -133,8 +144,8 @@ impl Machine {
             acknowledge,
             power_button,
         } = devices;
-        let slots = vcpus.iter().map(Vcpu::look_slot).collect();
-        let looks = Arc::new(Vcpus::new(slots, Arc::clone(&lifecycle)));
+        let errands = vcpus.iter().map(Vcpu::errand).collect();
+        let asked = Arc::new(Vcpus::new(errands, Arc::clone(&lifecycle)));
         deadlines
             .set(Deadline::Boot, ready_by)
             .map_err(|e| HostError::new("timerfd_settime", e))?;
@@ -142,10 +153,10 @@ impl Machine {
         let work = Loop {
             lifecycle: Arc::clone(&lifecycle),
             deadlines: Arc::clone(&deadlines),
-            vcpus: Arc::clone(&looks),
+            vcpus: Arc::clone(&asked),
             bus: Arc::clone(&bus),
             console: Arc::clone(&console),
-            agent,
+            agent: Arc::clone(&agent),
             drain,
             refill,
             boot_limit: spec.boot_limit,
@@ -156,9 +167,11 @@ impl Machine {
             clock,
             deadlines,
             log,
-            vcpus: looks,
+            vcpus: asked,
             console: Arc::clone(&console),
             power_button,
+            agent,
+            hold: Mutex::default(),
             remains: Some((
                 Remains {
                     threads,
@@ -326,6 +339,7 @@ impl Machine {
         MachineView {
             uptime: self.uptime(),
             stopped: self.stopped(),
+            paused: self.lifecycle.standstill().is_wanted(),
             boot: self.boot_report(),
             vcpus: self.vcpus.look(),
             console_bytes: self.log.written(),
@@ -358,6 +372,8 @@ pub struct MachineView {
     pub uptime: Duration,
     /// How it ended, if it has.
     pub stopped: Option<StopReason>,
+    /// Whether it stands still.
+    pub paused: bool,
     /// How far the boot has come, and when.
     pub boot: BootReport,
     /// What each vCPU was doing; `None` for one that did not answer.

@@ -16,6 +16,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::error::HostError;
 use crate::guest_text::Escaped;
+use crate::pause::Standstill;
 use crate::vcpu::kick::KickTarget;
 use crate::vcpu::registers::Registers;
 
@@ -186,6 +187,7 @@ pub(crate) struct Lifecycle {
     /// Wakes the event loop.
     wake_loop: EventFd,
     announced: watch::Sender<Option<StopReason>>,
+    standstill: Standstill,
 }
 
 #[derive(Debug, Default)]
@@ -208,7 +210,13 @@ impl Lifecycle {
             stopping: AtomicBool::new(false),
             wake_loop,
             announced: watch::Sender::new(None),
+            standstill: Standstill::default(),
         }
+    }
+
+    /// Where the VM's threads rest while it is paused. Its end lets them go.
+    pub(crate) fn standstill(&self) -> &Standstill {
+        &self.standstill
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -267,6 +275,7 @@ impl Lifecycle {
             kick.kick();
         }
         drop(state);
+        self.standstill.end();
         self.wake_loop();
         if first {
             // Without the lock: the program's subscriber may do anything, also look at this VM.
@@ -291,7 +300,8 @@ impl Lifecycle {
         }
     }
 
-    fn wake_loop(&self) {
+    /// Wakes the event loop, to make it look whether it is to rest.
+    pub(crate) fn wake_loop(&self) {
         // It can only fail when the counter is full, and then the loop has a wake-up to come.
         let _ = self.wake_loop.write(1);
     }

@@ -70,6 +70,14 @@ pub(crate) fn print(text: &str) -> Vec<u8> {
     text.bytes().flat_map(|byte| out(0x3f8, byte)).collect()
 }
 
+/// Code that writes the numbers from 0 on, modulo 256, to the serial port for ever.
+pub(crate) const COUNT: [u8; 12] = [
+    0xba, 0xf8, 0x03, 0, 0, // mov edx, 0x3f8
+    0x31, 0xc0, // xor eax, eax
+    0xee, // again: out dx, al
+    0xfe, 0xc0, // inc al
+    0xeb, 0xfb, // jmp again
+];
 /// Code that never ends and never leaves the guest.
 pub(crate) const SPIN: [u8; 2] = [0xeb, 0xfe];
 /// Code that halts for good: cli; hlt; and again.

@@ -1,11 +1,4 @@
-//! Asking a running vCPU what it is doing.
-//!
-//! Only a vCPU's own thread may read its state, and only outside the guest. So the question is left
-//! here, the thread is kicked, and it answers before it goes back in. A guest that halted with
-//! interrupts off never exits again: this is the only way to find it.
-
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+//! What a vCPU is doing.
 
 use kvm_bindings::{KVM_MP_STATE_HALTED, KVM_MP_STATE_UNINITIALIZED};
 use kvm_ioctls::VcpuFd;
@@ -49,61 +42,8 @@ pub enum Activity {
     NotStarted,
 }
 
-/// One vCPU's question and answer.
-#[derive(Debug, Default)]
-pub(crate) struct LookSlot {
-    state: Mutex<State>,
-    answered: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    asked: bool,
-    view: Option<VcpuView>,
-}
-
-impl LookSlot {
-    /// Leaves the question; the thread must be kicked afterwards.
-    pub(crate) fn ask(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = State {
-            asked: true,
-            view: None,
-        };
-    }
-
-    /// Waits for the answer until `deadline`.
-    pub(crate) fn wait(&self, deadline: Instant) -> Option<VcpuView> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if state.view.is_some() {
-                return state.view;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left == Duration::ZERO {
-                return None;
-            }
-            state = self
-                .answered
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-    }
-
-    /// Called by the vCPU's thread outside the guest: answers if there is a question.
-    pub(crate) fn answer(&self, vcpu: &VcpuFd) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.asked {
-            return;
-        }
-        state.asked = false;
-        state.view = view(vcpu);
-        self.answered.notify_all();
-    }
-}
-
-fn view(vcpu: &VcpuFd) -> Option<VcpuView> {
+/// Looks at a vCPU, on its own thread.
+pub(crate) fn view(vcpu: &VcpuFd) -> Option<VcpuView> {
     let activity = match vcpu.get_mp_state().ok()?.mp_state {
         KVM_MP_STATE_HALTED => Activity::Halted,
         KVM_MP_STATE_UNINITIALIZED => Activity::NotStarted,

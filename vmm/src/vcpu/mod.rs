@@ -5,12 +5,14 @@
 //! | [`cpuid`] | what the guest's `cpuid` answers |
 //! | [`registers`] | the state a kernel is entered with, and what is shown of a dead vCPU |
 //! | [`kick`] | getting the thread out of guest mode |
-//! | [`look`] | asking a running vCPU what it is doing |
+//! | [`errand`] | having something done by the thread, outside the guest |
+//! | [`look`] | what it is doing |
 //!
 //! A vCPU thread knows the [`Bus`] and the [`Lifecycle`], nothing of devices behind them. Every exit
 //! that means an end becomes a [`StopReason`] for the whole VM.
 
 pub(crate) mod cpuid;
+pub(crate) mod errand;
 pub(crate) mod kick;
 pub(crate) mod look;
 pub(crate) mod registers;
@@ -31,8 +33,8 @@ use crate::bus::Bus;
 use crate::error::HostError;
 use crate::stop::{Lifecycle, StopReason};
 use crate::threads;
+use errand::Errand;
 use kick::KickTarget;
-use look::LookSlot;
 use registers::Registers;
 
 /// The vCPU that starts the kernel; the others wait for it to start them.
@@ -44,7 +46,7 @@ pub(crate) struct Vcpu {
     fd: VcpuFd,
     id: u8,
     kick: Arc<KickTarget>,
-    look: Arc<LookSlot>,
+    errand: Arc<Errand>,
 }
 
 impl Vcpu {
@@ -60,7 +62,7 @@ impl Vcpu {
             fd,
             id,
             kick: Arc::default(),
-            look: Arc::default(),
+            errand: Arc::default(),
         })
     }
 
@@ -69,9 +71,9 @@ impl Vcpu {
         registers::enter_pvh(&self.fd, entry)
     }
 
-    /// Where to ask this vCPU what it is doing.
-    pub(crate) fn look_slot(&self) -> Arc<LookSlot> {
-        Arc::clone(&self.look)
+    /// Where to ask something of this vCPU's thread.
+    pub(crate) fn errand(&self) -> Arc<Errand> {
+        Arc::clone(&self.errand)
     }
 
     /// Starts the thread. However it ends, the VM ends with it.
@@ -86,7 +88,7 @@ impl Vcpu {
         let started = threads::spawn(name.clone(), {
             let (name, lifecycle) = (name.clone(), Arc::clone(&lifecycle));
             move || {
-                let id = self.id;
+                let (id, errand) = (self.id, Arc::clone(&self.errand));
                 lifecycle.vcpu_runs_here();
                 match threads::catch(|| self.run(&bus, &lifecycle, &clock)) {
                     Ok(Some(reason)) => bus.power().ended_by_vcpu(reason),
@@ -96,6 +98,7 @@ impl Vcpu {
                         message,
                     }),
                 }
+                errand.close();
                 tracing::trace!(vcpu = id, "vCPU stopped");
                 lifecycle.vcpu_ended();
             }
@@ -121,38 +124,70 @@ impl Vcpu {
             clock.note(Moment::Entered);
         }
         // Asked before the thread could be kicked.
-        self.look.answer(&self.fd);
+        self.errand.run(&self.fd);
+        self.rest(lifecycle);
         while !lifecycle.is_stopping() {
-            let end = match self.fd.run() {
-                Ok(VcpuExit::IoOut(port, data)) => {
-                    bus.write_port(port, data);
-                    continue;
-                }
-                Ok(VcpuExit::IoIn(port, data)) => {
-                    bus.read_port(port, data);
-                    continue;
-                }
-                Ok(VcpuExit::MmioWrite(address, data)) => {
-                    bus.write_memory(address, data);
-                    continue;
-                }
-                Ok(VcpuExit::MmioRead(address, data)) => {
-                    bus.read_memory(address, data);
-                    continue;
-                }
-                Ok(exit) => End::from(exit),
-                Err(e) if e.errno() == libc::EINTR => {
+            match self.step(bus) {
+                Step::Served => {}
+                Step::Interrupted => {
                     kick::drain();
-                    self.look.answer(&self.fd);
-                    continue;
+                    self.errand.run(&self.fd);
+                    if lifecycle.standstill().is_wanted() {
+                        if let Err(end) = self.retire(bus) {
+                            return Some(self.explain(end));
+                        }
+                        self.rest(lifecycle);
+                    }
                 }
-                // A secondary vCPU that was just started, or a transient shortage.
-                Err(e) if e.errno() == libc::EAGAIN => continue,
-                Err(e) => End::Kvm(format!("KVM_RUN: {e}")),
-            };
-            return Some(self.explain(end));
+                Step::End(end) => return Some(self.explain(end)),
+            }
         }
         None
+    }
+
+    /// Enters the guest, and serves what it comes out for.
+    fn step(&mut self, bus: &Bus) -> Step {
+        match self.fd.run() {
+            Ok(VcpuExit::IoOut(port, data)) => bus.write_port(port, data),
+            Ok(VcpuExit::IoIn(port, data)) => bus.read_port(port, data),
+            Ok(VcpuExit::MmioWrite(address, data)) => bus.write_memory(address, data),
+            Ok(VcpuExit::MmioRead(address, data)) => bus.read_memory(address, data),
+            Ok(exit) => return Step::End(End::from(exit)),
+            Err(e) if e.errno() == libc::EINTR => return Step::Interrupted,
+            // A secondary vCPU that was just started, or a transient shortage.
+            Err(e) if e.errno() == libc::EAGAIN => {}
+            Err(e) => return Step::End(End::Kvm(format!("KVM_RUN: {e}"))),
+        }
+        Step::Served
+    }
+
+    /// Finishes the access that the guest came out for last. KVM does so at the next entry only: an
+    /// access that is pending in a saved state would be made once more by every copy. An access in
+    /// several pieces comes out for each.
+    fn retire(&mut self, bus: &Bus) -> Result<(), End> {
+        self.fd.set_kvm_immediate_exit(1);
+        let retired = loop {
+            match self.step(bus) {
+                Step::Served => {}
+                Step::Interrupted => break Ok(()),
+                Step::End(end) => break Err(end),
+            }
+        };
+        self.fd.set_kvm_immediate_exit(0);
+        retired
+    }
+
+    /// Rests while the VM stands still, with no access pending.
+    fn rest(&self, lifecycle: &Lifecycle) {
+        let rested = lifecycle
+            .standstill()
+            .rest_vcpu(|| self.errand.run(&self.fd));
+        if rested {
+            // Tells the guest's watchdogs that it was not their fault. The flag is in no saved
+            // state, so it is set behind a restore too. A guest without KVM's clock has no such
+            // flag, which is the only error there is.
+            let _ = self.fd.kvmclock_ctrl();
+        }
     }
 
     fn explain(&mut self, end: End) -> StopReason {
@@ -219,6 +254,15 @@ fn instruction_bytes(data: &[u64]) -> Option<String> {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     (!bytes.is_empty()).then(|| bytes.join(" "))
+}
+
+/// How a stay in the guest ended.
+enum Step {
+    /// By an access that was served, or by nothing.
+    Served,
+    /// By a kick.
+    Interrupted,
+    End(End),
 }
 
 /// An exit that ends the VM, without its borrow of the vCPU.
