@@ -13,6 +13,7 @@
 //! | `memory`, `layout`, `boot` | the guest's RAM and what lies in it before the first instruction |
 //! | `vcpu`, `vcpus` | virtual processors and their threads |
 //! | [`pause`](Paused) | a machine that stands still |
+//! | [`snapshot`](SnapshotError) | a machine's state outside its memory, in a file and back |
 //! | `bus`, `devices`, `power` | who answers the guest's accesses |
 //! | `event_loop`, `deadline` | the VM's own thread |
 //! | [`console_log`](ConsoleLog), [`stop`](StopReason), [`boot_report`](BootReport), `diagnosis`, `guest_text` | what happened |
@@ -70,6 +71,7 @@ mod power;
 mod probe;
 mod reaper;
 mod remedy;
+mod snapshot;
 mod stop;
 #[cfg(test)]
 mod testing;
@@ -90,6 +92,7 @@ pub use kvm::KvmError;
 pub use machine::{Machine, MachineView};
 pub use pause::{PauseError, Paused};
 pub use probe::probe;
+pub use snapshot::{RecordProblem, RestoreError, SnapshotError};
 pub use stop::StopReason;
 pub use vcpu::look::{Activity, VcpuView};
 pub use vcpu::registers::Registers;

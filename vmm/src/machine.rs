@@ -104,7 +104,12 @@ impl Machine {
             .and_then(|limit| Instant::now().checked_add(limit));
         let kvm = kvm::open()?;
         // An error drops them in the opposite order: the memory last.
-        let Assembly { memory, vm, vcpus } = assemble(&kvm, &spec)?;
+        let memory = memory::map(u64::from(spec.memory_mib) * MIB)?;
+        let Assembly { memory, vm, vcpus } = assemble(&kvm, memory, spec.cpus)?;
+        let supported = kvm::supported_cpuid(&kvm)?;
+        for vcpu in &vcpus {
+            vcpu.set_up(supported, spec.cpus)?;
+        }
         let lifecycle = Arc::new(Lifecycle::new(eventfd()?));
         let deadlines = Arc::new(Deadlines::new()?);
         let log = Arc::clone(&spec.console);
@@ -384,27 +389,25 @@ pub struct MachineView {
     pub device: Inspection,
 }
 
-/// Creates VM, memory and vCPUs.
-fn assemble(kvm: &Kvm, spec: &MachineSpec) -> Result<Assembly, StartError> {
+/// Creates VM and vCPUs over `memory`.
+fn assemble(kvm: &Kvm, memory: GuestMemoryMmap, cpus: u8) -> Result<Assembly, StartError> {
     let most = kvm.get_max_vcpus();
-    if usize::from(spec.cpus) > most {
+    if usize::from(cpus) > most {
         return Err(UsageError::new(
             "cpus",
-            spec.cpus,
+            cpus,
             format!("this host's KVM allows at most {most}"),
         )
         .into());
     }
-    let supported = kvm::supported_cpuid(kvm)?;
     let vm = kvm::create_vm(kvm)?;
-    let memory = memory::map(u64::from(spec.memory_mib) * MIB)?;
     memory::attach(&vm, &memory)?;
     vm.set_tss_address(KVM_TSS)
         .map_err(|e| HostError::new("KVM_SET_TSS_ADDR", e))?;
     vm.create_irq_chip()
         .map_err(|e| HostError::new("KVM_CREATE_IRQCHIP", e))?;
-    let vcpus = (0..spec.cpus)
-        .map(|id| Vcpu::new(&vm, supported, id, spec.cpus))
+    let vcpus = (0..cpus)
+        .map(|id| Vcpu::new(&vm, id))
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Assembly { memory, vm, vcpus })
 }

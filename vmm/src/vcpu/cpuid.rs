@@ -1,4 +1,5 @@
-//! What a guest's `cpuid` answers: what KVM supports, made to fit this VM.
+//! What a guest's `cpuid` answers: what KVM supports, made to fit this VM; and whether a guest that
+//! was given its answers elsewhere can run here.
 //!
 //! Changed from KVM's answer:
 //! - processor ids and topology: one socket, one thread per core, as many cores as vCPUs;
@@ -11,11 +12,14 @@
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 
 use crate::error::HostError;
+use crate::snapshot::RestoreError;
 
 const LEAF_FEATURES: u32 = 0x1;
 const LEAF_INTEL_CACHE: u32 = 0x4;
+const LEAF_MORE_FEATURES: u32 = 0x7;
 const LEAF_INTEL_PMU: u32 = 0xa;
 const LEAF_TOPOLOGY: u32 = 0xb;
+const LEAF_XSAVE: u32 = 0xd;
 const LEAF_TOPOLOGY_V2: u32 = 0x1f;
 const LEAF_KVM_FEATURES: u32 = 0x4000_0001;
 const LEAF_AMD_FEATURES: u32 = 0x8000_0001;
@@ -23,15 +27,19 @@ const LEAF_AMD_POWER: u32 = 0x8000_0007;
 const LEAF_AMD_SIZES: u32 = 0x8000_0008;
 const LEAF_AMD_CACHE: u32 = 0x8000_001d;
 const LEAF_AMD_TOPOLOGY: u32 = 0x8000_001e;
+const LEAF_AMD_MORE_FEATURES: u32 = 0x8000_0021;
 const LEAF_AMD_PMU: u32 = 0x8000_0022;
 
 /// ECX of [`LEAF_FEATURES`].
 const VMX: u32 = 1 << 5;
 const X2APIC: u32 = 1 << 21;
 const TSC_DEADLINE: u32 = 1 << 24;
+const OSXSAVE: u32 = 1 << 27;
 const HYPERVISOR: u32 = 1 << 31;
 /// EDX of [`LEAF_FEATURES`]: the topology leaves count.
 const HTT: u32 = 1 << 28;
+/// ECX of [`LEAF_MORE_FEATURES`].
+const OSPKE: u32 = 1 << 4;
 /// ECX of [`LEAF_AMD_FEATURES`].
 const SVM: u32 = 1 << 2;
 const PERFCTR_CORE: u32 = 1 << 23;
@@ -140,6 +148,116 @@ fn topology(leaf: u32, id: u8, cpus: u8) -> [kvm_cpuid_entry2; 3] {
         level(1, id_bits(cpus), cpus, LEVEL_CORE),
         level(2, 0, 0, 0),
     ]
+}
+
+/// Registers of leaves whose bits are features, each with the bits that count: not those in which
+/// the processor shows what the guest has switched on.
+const FEATURES: [(u32, u32, Register, u32); 20] = [
+    (LEAF_FEATURES, 0, Register::Ecx, !OSXSAVE),
+    (LEAF_FEATURES, 0, Register::Edx, !0),
+    (LEAF_MORE_FEATURES, 0, Register::Ebx, !0),
+    (LEAF_MORE_FEATURES, 0, Register::Ecx, !OSPKE),
+    (LEAF_MORE_FEATURES, 0, Register::Edx, !0),
+    (LEAF_MORE_FEATURES, 1, Register::Eax, !0),
+    (LEAF_MORE_FEATURES, 1, Register::Ebx, !0),
+    (LEAF_MORE_FEATURES, 1, Register::Edx, !0),
+    (LEAF_MORE_FEATURES, 2, Register::Edx, !0),
+    (LEAF_XSAVE, 0, Register::Eax, !0),
+    (LEAF_XSAVE, 0, Register::Edx, !0),
+    (LEAF_XSAVE, 1, Register::Eax, !0),
+    (LEAF_XSAVE, 1, Register::Ecx, !0),
+    (LEAF_XSAVE, 1, Register::Edx, !0),
+    (LEAF_KVM_FEATURES, 0, Register::Eax, !0),
+    (LEAF_AMD_FEATURES, 0, Register::Ecx, !0),
+    (LEAF_AMD_FEATURES, 0, Register::Edx, !0),
+    (LEAF_AMD_POWER, 0, Register::Edx, !0),
+    (LEAF_AMD_SIZES, 0, Register::Ebx, !0),
+    (LEAF_AMD_MORE_FEATURES, 0, Register::Eax, !0),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Register {
+    Eax,
+    Ebx,
+    Ecx,
+    Edx,
+}
+
+impl Register {
+    fn of(self, entry: &kvm_cpuid_entry2) -> u32 {
+        match self {
+            Self::Eax => entry.eax,
+            Self::Ebx => entry.ebx,
+            Self::Ecx => entry.ecx,
+            Self::Edx => entry.edx,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Eax => "EAX",
+            Self::Ebx => "EBX",
+            Self::Ecx => "ECX",
+            Self::Edx => "EDX",
+        }
+    }
+}
+
+/// Judges the leaves that a guest was given elsewhere, or earlier, by what a guest is offered here:
+/// same maker, no feature more, no wider addresses. What only describes (caches, names, clocks) may
+/// be different: the guest is not to notice that it was moved.
+pub(crate) fn judge(saved: &[kvm_cpuid_entry2], offered: &CpuId) -> Result<(), RestoreError> {
+    let offered = offered.as_slice();
+    let (found, host) = (vendor(saved), vendor(offered));
+    if found != host {
+        let text = |vendor: [u8; 12]| String::from_utf8_lossy(&vendor).into_owned();
+        return Err(RestoreError::CpuVendor {
+            found: text(found),
+            host: text(host),
+        });
+    }
+    for (leaf, subleaf, register, counts) in FEATURES {
+        let bits = |entries| find(entries, leaf, subleaf).map_or(0, |entry| register.of(entry));
+        let bits = bits(saved) & !bits(offered) & counts;
+        if bits != 0 {
+            return Err(RestoreError::CpuFeature {
+                leaf,
+                subleaf,
+                register: register.name(),
+                bits,
+            });
+        }
+    }
+    let address_bits = |entries| find(entries, LEAF_AMD_SIZES, 0).map_or(0, |e| e.eax & 0xff);
+    let (found, host) = (address_bits(saved), address_bits(offered));
+    if found > host {
+        return Err(RestoreError::AddressBits { found, host });
+    }
+    Ok(())
+}
+
+/// Who made the processor: twelve letters.
+pub(crate) fn vendor(leaves: &[kvm_cpuid_entry2]) -> [u8; 12] {
+    let mut vendor = [0; 12];
+    if let Some(entry) = find(leaves, 0, 0) {
+        let words = [entry.ebx, entry.edx, entry.ecx].map(u32::to_le_bytes);
+        vendor
+            .iter_mut()
+            .zip(words.as_flattened())
+            .for_each(|(to, from)| *to = *from);
+    }
+    vendor
+}
+
+/// Family, model and stepping, as the processor says them.
+pub(crate) fn signature(leaves: &[kvm_cpuid_entry2]) -> u32 {
+    find(leaves, LEAF_FEATURES, 0).map_or(0, |entry| entry.eax)
+}
+
+fn find(leaves: &[kvm_cpuid_entry2], leaf: u32, subleaf: u32) -> Option<&kvm_cpuid_entry2> {
+    leaves
+        .iter()
+        .find(|entry| entry.function == leaf && entry.index == subleaf)
 }
 
 #[cfg(test)]

@@ -109,3 +109,92 @@ fn only_the_outer_cache_is_shared() {
     };
     assert_eq!((cache(1), cache(2), cache(3)), (0, 0, 3));
 }
+
+#[test]
+fn a_guest_with_a_feature_that_is_not_offered_is_refused_by_name() {
+    let offered = for_vcpu(&supported(), 0, 1).unwrap();
+    assert!(judge(offered.as_slice(), &offered).is_ok());
+    for (function, subleaf, register, counts) in FEATURES {
+        let mut saved = offered.as_slice().to_vec();
+        let mut here = saved.clone();
+        saved.retain(|e| e.function != function);
+        here.retain(|e| e.function != function);
+        let mut with = entry(function, subleaf);
+        saved.push(with);
+        // All but one bit of it, the lowest that counts.
+        let bit = 1 << counts.trailing_zeros();
+        let field = match register {
+            Register::Eax => &mut with.eax,
+            Register::Ebx => &mut with.ebx,
+            Register::Ecx => &mut with.ecx,
+            Register::Edx => &mut with.edx,
+        };
+        *field &= !bit;
+        here.push(with);
+        match judge(&saved, &CpuId::from_entries(&here).unwrap()) {
+            Err(RestoreError::CpuFeature {
+                leaf,
+                subleaf: sub,
+                register: name,
+                bits,
+            }) => {
+                assert_eq!(
+                    (leaf, sub, name, bits),
+                    (function, subleaf, register.name(), bit)
+                );
+            }
+            other => panic!("{function:#x}.{subleaf} {register:?}: {other:?}"),
+        }
+        // And the other way round it is none the guest would miss.
+        let more = CpuId::from_entries(&saved).unwrap();
+        assert!(judge(&here, &more).is_ok(), "{function:#x} {register:?}");
+    }
+}
+
+#[test]
+fn what_a_guest_has_switched_on_is_no_feature() {
+    let mut offered = for_vcpu(&supported(), 0, 1).unwrap();
+    let saved = offered.as_slice().to_vec();
+    for entry in offered.as_mut_slice() {
+        if entry.function == LEAF_FEATURES {
+            entry.ecx &= !OSXSAVE;
+        }
+    }
+    assert!(judge(&saved, &offered).is_ok());
+}
+
+#[test]
+fn another_makers_processor_and_a_narrower_one_are_refused() {
+    let offered = for_vcpu(&supported(), 0, 1).unwrap();
+    let mut saved = offered.as_slice().to_vec();
+    saved[0].ebx = u32::from_le_bytes(*b"Genu");
+    assert!(matches!(
+        judge(&saved, &offered),
+        Err(RestoreError::CpuVendor { .. })
+    ));
+    let mut narrow = offered.clone();
+    for entry in narrow.as_mut_slice() {
+        if entry.function == LEAF_AMD_SIZES {
+            entry.eax = entry.eax & !0xff | 48;
+        }
+    }
+    assert!(matches!(
+        judge(offered.as_slice(), &narrow),
+        Err(RestoreError::AddressBits {
+            found: 255,
+            host: 48
+        })
+    ));
+    assert!(judge(narrow.as_slice(), &offered).is_ok());
+}
+
+#[test]
+fn a_processor_is_told_by_its_maker_and_signature() {
+    let mut leaves = vec![entry(0, 0), entry(LEAF_FEATURES, 0)];
+    let words = [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes);
+    (leaves[0].ebx, leaves[0].edx, leaves[0].ecx) = words.into();
+    leaves[1].eax = 0x806f8;
+    assert_eq!(&vendor(&leaves), b"GenuineIntel");
+    assert_eq!(signature(&leaves), 0x806f8);
+    assert_eq!((vendor(&[]), signature(&[])), ([0; 12], 0));
+}

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cpuid`] | what the guest's `cpuid` answers |
 //! | [`registers`] | the state a kernel is entered with, and what is shown of a dead vCPU |
+//! | [`state`], [`msrs`], [`tsc`] | all of a vCPU's state, saved and restored |
 //! | [`kick`] | getting the thread out of guest mode |
 //! | [`errand`] | having something done by the thread, outside the guest |
 //! | [`look`] | what it is doing |
@@ -15,8 +16,11 @@ pub(crate) mod cpuid;
 pub(crate) mod errand;
 pub(crate) mod kick;
 pub(crate) mod look;
+pub(crate) mod msrs;
 pub(crate) mod registers;
 mod run_page;
+pub(crate) mod state;
+pub(crate) mod tsc;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -24,7 +28,8 @@ use std::thread::JoinHandle;
 use kvm_bindings::{
     CpuId, KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
     KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES, KVM_INTERNAL_ERROR_SIMUL_EX,
-    KVM_SYSTEM_EVENT_CRASH, KVM_SYSTEM_EVENT_RESET, KVM_SYSTEM_EVENT_SHUTDOWN,
+    KVM_MAX_CPUID_ENTRIES, KVM_SYSTEM_EVENT_CRASH, KVM_SYSTEM_EVENT_RESET,
+    KVM_SYSTEM_EVENT_SHUTDOWN,
 };
 use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
 
@@ -40,7 +45,7 @@ use registers::Registers;
 /// The vCPU that starts the kernel; the others wait for it to start them.
 pub(crate) const BOOT_VCPU: u8 = 0;
 
-/// A vCPU that is set up and not yet running.
+/// A vCPU that is not yet running.
 #[derive(Debug)]
 pub(crate) struct Vcpu {
     fd: VcpuFd,
@@ -50,20 +55,43 @@ pub(crate) struct Vcpu {
 }
 
 impl Vcpu {
-    /// Creates vCPU `id` of `cpus`.
-    pub(crate) fn new(vm: &VmFd, supported: &CpuId, id: u8, cpus: u8) -> Result<Self, HostError> {
+    /// Creates vCPU `id`, of no particular kind.
+    pub(crate) fn new(vm: &VmFd, id: u8) -> Result<Self, HostError> {
         let fd = vm
             .create_vcpu(id.into())
             .map_err(|e| HostError::on("KVM_CREATE_VCPU", id, e))?;
-        fd.set_cpuid2(&cpuid::for_vcpu(supported, id, cpus)?)
-            .map_err(|e| HostError::on("KVM_SET_CPUID2", id, e))?;
-        registers::set_msrs(&fd)?;
         Ok(Self {
             fd,
             id,
             kick: Arc::default(),
             errand: Arc::default(),
         })
+    }
+
+    /// Makes it one of `cpus`, as after a reset.
+    pub(crate) fn set_up(&self, supported: &CpuId, cpus: u8) -> Result<(), HostError> {
+        self.set_cpuid(supported, cpus)?;
+        registers::set_msrs(&self.fd)
+    }
+
+    /// What it would be told of its processor if it were set up as one of `cpus`: what KVM makes of
+    /// what it supports.
+    pub(crate) fn offered(&self, supported: &CpuId, cpus: u8) -> Result<CpuId, HostError> {
+        self.set_cpuid(supported, cpus)?;
+        self.fd
+            .get_cpuid2(KVM_MAX_CPUID_ENTRIES)
+            .map_err(|e| HostError::on("KVM_GET_CPUID2", self.id, e))
+    }
+
+    fn set_cpuid(&self, supported: &CpuId, cpus: u8) -> Result<(), HostError> {
+        self.fd
+            .set_cpuid2(&cpuid::for_vcpu(supported, self.id, cpus)?)
+            .map_err(|e| HostError::on("KVM_SET_CPUID2", self.id, e))
+    }
+
+    /// KVM's end, for restoring it.
+    pub(crate) fn fd(&self) -> &VcpuFd {
+        &self.fd
     }
 
     /// Makes this the vCPU that enters the kernel at `entry`.

@@ -1,0 +1,220 @@
+//! Why a machine's state was not saved, or not restored.
+
+use crate::error::HostError;
+use crate::kvm::KvmError;
+use crate::stop::StopReason;
+
+/// Why there is no snapshot. Nothing that could be taken for one is left behind.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The VM ended before all of it was saved.
+    #[error("there is no snapshot, the VM has ended: {reason}")]
+    Ended {
+        /// How.
+        reason: StopReason,
+    },
+    /// The thread of a vCPU did not say what it holds.
+    #[error("there is no snapshot: vCPU {vcpu} did not answer in time; the host is overloaded")]
+    Silent {
+        /// The vCPU.
+        vcpu: usize,
+    },
+    /// The state is larger than what is ever read back.
+    #[error(
+        "there is no snapshot: the state would have {bytes} bytes, of which at most {most} are read \
+         back; have the output of executions read and their stdin written in smaller pieces"
+    )]
+    TooLarge {
+        /// What there is to save.
+        bytes: u64,
+        /// The most there may be.
+        most: u64,
+    },
+    /// A system call of the host failed.
+    #[error("there is no snapshot: {0}")]
+    Host(#[from] HostError),
+}
+
+/// Why a snapshot was not restored. Nothing of the VM is left, and no vCPU has run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// Something else than a state file.
+    #[error("this is no snapshot of a VM: its state file does not begin like one")]
+    NotASnapshot,
+    /// Another version of the file.
+    #[error(
+        "the snapshot's state file has version {found}, this library reads {supported}; restore it \
+         with the library that saved it"
+    )]
+    Version {
+        /// What was found.
+        found: u32,
+        /// What is read.
+        supported: u32,
+    },
+    /// Saved on another kind of machine.
+    #[error("the snapshot was saved on `{found}`, and this host is `{host}`; restore it there")]
+    Architecture {
+        /// What was found.
+        found: String,
+        /// What this host is.
+        host: &'static str,
+    },
+    /// The file is not as long as it says.
+    #[error(
+        "the snapshot's state file has {found} bytes and not the {expected} that it should have: it \
+         was cut or written to; take the snapshot again"
+    )]
+    Length {
+        /// What there is.
+        found: u64,
+        /// What its header says.
+        expected: u64,
+    },
+    /// The file says that it is larger than any.
+    #[error("the snapshot's state file has {bytes} bytes, of which at most {most} are read")]
+    TooLarge {
+        /// Its length.
+        bytes: u64,
+        /// The most there may be.
+        most: u64,
+    },
+    /// The checksum does not match.
+    #[error("the snapshot's state file is damaged (checksum); take the snapshot again")]
+    Damaged,
+    /// A part of the file that this library does not know, or expected and did not find.
+    #[error("the snapshot's record `{record}` {problem}")]
+    Record {
+        /// Its name.
+        record: String,
+        /// What is wrong with it.
+        problem: RecordProblem,
+    },
+    /// The guest uses what this host's processor, or its KVM, does not have.
+    #[error(
+        "the guest was given a processor feature that this host's KVM does not offer: CPUID leaf \
+         {leaf:#x}.{subleaf}, {register} bits {bits:#010x}; restore it on a host like the one that \
+         saved it, or start VMs that are to move with these features masked"
+    )]
+    CpuFeature {
+        /// The leaf.
+        leaf: u32,
+        /// The subleaf.
+        subleaf: u32,
+        /// The register.
+        register: &'static str,
+        /// The bits that are missing here.
+        bits: u32,
+    },
+    /// Another maker's processor.
+    #[error(
+        "the guest was saved on a processor of `{found}`, and this host's is of `{host}`; restore it \
+         on one of the same maker"
+    )]
+    CpuVendor {
+        /// The guest's.
+        found: String,
+        /// This host's.
+        host: String,
+    },
+    /// The guest's processor addresses more memory.
+    #[error(
+        "the guest was given {found} bits of physical address, and this host has {host}; restore it \
+         on a host with as many"
+    )]
+    AddressBits {
+        /// The guest's.
+        found: u32,
+        /// This host's.
+        host: u32,
+    },
+    /// The guest's time stamp counter counts at another speed, which this host cannot imitate.
+    #[error(
+        "the guest's time stamp counter counts at {saved} kHz, this host's at {host} kHz, and its \
+         processor does not scale; restore it on a host of the same speed"
+    )]
+    TscFrequency {
+        /// The guest's.
+        saved: u32,
+        /// This host's.
+        host: u32,
+    },
+    /// KVM does not take a register's value.
+    #[error(
+        "this host's KVM does not take the value {value:#x} for the guest's MSR {index:#x}; restore \
+         it on a host with the same processor and kernel"
+    )]
+    Msr {
+        /// The register.
+        index: u32,
+        /// What was saved of it.
+        value: u64,
+    },
+    /// The machine's shape is none that a VM can have.
+    #[error("the snapshot is of a machine that there cannot be: {rule}")]
+    Machine {
+        /// What is wrong.
+        rule: &'static str,
+    },
+    /// The host's KVM is missing, out of reach, or not able to run guests.
+    #[error(transparent)]
+    Kvm(#[from] KvmError),
+    /// A system call of the host failed, or KVM refused a value.
+    #[error("the snapshot could not be restored: {0}")]
+    Host(#[from] HostError),
+}
+
+/// What is wrong with a record of a state file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordProblem {
+    /// This library does not know it, or nothing of this VM takes it.
+    #[error(
+        "is unknown to this library, which would forget it; restore the snapshot with the library \
+         that saved it"
+    )]
+    Unknown,
+    /// There is none.
+    #[error("is missing; take the snapshot again")]
+    Missing,
+    /// There are two.
+    #[error("is there twice; take the snapshot again")]
+    Duplicate,
+    /// Another version of it.
+    #[error(
+        "has version {found}, this library reads {supported}; restore the snapshot with the library \
+         that saved it"
+    )]
+    Version {
+        /// What was found.
+        found: u32,
+        /// What is read.
+        supported: u32,
+    },
+    /// Its bytes are not what was written.
+    #[error("cannot be read: {0}; take the snapshot again")]
+    Malformed(String),
+    /// It says what cannot be.
+    #[error("contradicts itself: {0}; take the snapshot again")]
+    Rule(&'static str),
+}
+
+impl RestoreError {
+    pub(crate) fn record(record: &str, problem: RecordProblem) -> Self {
+        Self::Record {
+            record: record.to_owned(),
+            problem,
+        }
+    }
+
+    /// A record breaks a rule.
+    pub(crate) fn rule(record: &str, rule: &'static str) -> Self {
+        Self::record(record, RecordProblem::Rule(rule))
+    }
+
+    pub(crate) fn malformed(record: &str, reason: impl Into<String>) -> Self {
+        Self::record(record, RecordProblem::Malformed(reason.into()))
+    }
+}

@@ -1,0 +1,216 @@
+use super::super::RecordProblem;
+use super::*;
+use crate::vcpu::{Vcpu, state};
+use crate::{kvm as host, memory};
+use kvm_bindings::{KVM_MP_STATE_UNINITIALIZED, kvm_regs, kvm_sregs};
+use vm_memory::GuestMemoryMmap;
+
+const CPUS: u8 = 2;
+
+/// A machine without devices and threads, in the order of dropping.
+struct Bare {
+    vcpus: Vec<Vcpu>,
+    vm: VmFd,
+    kvm: Kvm,
+    _memory: GuestMemoryMmap,
+}
+
+impl Bare {
+    /// `None`, with a note, where there is no KVM.
+    fn new() -> Option<Self> {
+        let kvm = host::open()
+            .inspect_err(|error| eprintln!("skipped: {error}"))
+            .ok()?;
+        let memory = memory::map(4 << 20).unwrap();
+        let vm = host::create_vm(&kvm).unwrap();
+        memory::attach(&vm, &memory).unwrap();
+        vm.create_irq_chip().unwrap();
+        let vcpus = (0..CPUS).map(|id| Vcpu::new(&vm, id).unwrap()).collect();
+        Some(Self {
+            vcpus,
+            vm,
+            kvm,
+            _memory: memory,
+        })
+    }
+
+    fn set_up(self) -> Self {
+        let supported = host::supported_cpuid(&self.kvm).unwrap();
+        for vcpu in &self.vcpus {
+            vcpu.set_up(supported, CPUS).unwrap();
+        }
+        self
+    }
+
+    fn save(&self) -> VmV1 {
+        let extent = Extent::of(&self.kvm, &self.vm).unwrap();
+        let vcpus = self.vcpus.iter();
+        let vcpus = vcpus.map(|vcpu| state::save(vcpu.fd(), &extent).unwrap());
+        save(&self.vm, vcpus.collect(), &self.vm.get_clock().unwrap()).unwrap()
+    }
+
+    fn judge(&self, saved: &VmV1) -> Result<Judged, RestoreError> {
+        let supported = host::supported_cpuid(&self.kvm).unwrap();
+        Judged::new(saved, &self.vcpus, supported)
+    }
+
+    fn restore(&self, saved: &VmV1) -> Result<(), RestoreError> {
+        self.judge(saved)?.apply(&self.kvm, &self.vm, &self.vcpus)
+    }
+}
+
+fn rule(result: Result<Judged, RestoreError>) -> &'static str {
+    match result {
+        Err(RestoreError::Record {
+            problem: RecordProblem::Rule(rule),
+            ..
+        }) => rule,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was taken"),
+    }
+}
+
+#[test]
+fn what_was_restored_is_what_was_saved() {
+    let Some(first) = Bare::new() else { return };
+    let first = first.set_up();
+    let regs = kvm_regs {
+        rax: 0x1122_3344_5566_7788,
+        rip: 0x1234,
+        rflags: 0x202,
+        ..Default::default()
+    };
+    first.vcpus[1].fd().set_regs(&regs).unwrap();
+    let mut lapic = first.vcpus[0].fd().get_lapic().unwrap();
+    // The timer in deadline mode on vector 0x40, and the APIC on.
+    for (at, value) in [(0x320, 0x0004_0040u32), (0xf0, 0x1ff)] {
+        for (to, from) in lapic.regs[at..].iter_mut().zip(value.to_le_bytes()) {
+            *to = from as i8;
+        }
+    }
+    first.vcpus[0].fd().set_lapic(&lapic).unwrap();
+    let now = msrs::read_one(first.vcpus[0].fd(), msrs::TSC).unwrap();
+    let timer = now.unwrap() + (1 << 50);
+    let write = [msrs::entry(msrs::TSC_DEADLINE, timer)];
+    msrs::write(first.vcpus[0].fd(), &write).unwrap();
+    let saved = first.save();
+    let bytes = form::encode(&saved);
+    let read: VmV1 = form::decode(RECORD, &bytes).unwrap();
+    assert_eq!(read, saved);
+
+    let mut copies = Vec::new();
+    for _generation in 0..3 {
+        let second = Bare::new().unwrap();
+        second.restore(&read).unwrap();
+        let again = second.save();
+        assert_eq!(again.chips, saved.chips);
+        assert!(again.clock >= saved.clock);
+        assert_eq!(again.vcpus[0].msr(msrs::TSC_DEADLINE), Some(timer));
+        for (id, (again, saved)) in again.vcpus.iter().zip(&saved.vcpus).enumerate() {
+            let differs = again.differences(saved);
+            assert_eq!(differs, Vec::<String>::new(), "vCPU {id}");
+        }
+        copies.push(second);
+    }
+}
+
+#[test]
+fn time_stamp_counters_go_on_from_where_they_were_and_are_alike() {
+    let Some(first) = Bare::new() else { return };
+    let first = first.set_up();
+    let counter = |bare: &Bare, id: usize| {
+        msrs::read_one(bare.vcpus[id].fd(), msrs::TSC)
+            .unwrap()
+            .unwrap()
+    };
+    // Far ahead, and near enough to a new machine's for KVM to take it for that one.
+    let khz = tsc::khz(first.vcpus[0].fd()).unwrap_or(1_000_000);
+    for ahead_ms in [500, 100_000] {
+        let start = counter(&first, 0) + u64::from(khz) * ahead_ms;
+        let write = [msrs::entry(msrs::TSC, start)];
+        msrs::write(first.vcpus[0].fd(), &write).unwrap();
+        let saved = first.save();
+        let second = Bare::new().unwrap();
+        let kept = second.judge(&saved).unwrap().vcpus[0]
+            .msr(msrs::TSC)
+            .unwrap();
+        second.restore(&saved).unwrap();
+        let (a, b, c) = (
+            counter(&second, 0),
+            counter(&second, 1),
+            counter(&second, 0),
+        );
+        assert!(a >= kept, "it went back by {}", kept - a);
+        assert!(a <= b && b <= c, "they differ: {a} {b} {c}");
+    }
+}
+
+#[test]
+fn a_record_with_other_parts_than_a_machine_has_is_refused() {
+    let Some(bare) = Bare::new() else { return };
+    let saved = bare.set_up().save();
+    let bare = Bare::new().unwrap();
+    let mut fewer = saved.clone();
+    fewer.vcpus.pop();
+    assert!(rule(bare.judge(&fewer)).contains("vCPUs"));
+    let chip = size_of::<kvm_irqchip>();
+    let mut swapped = saved.clone();
+    swapped.chips.rotate_left(chip);
+    assert!(rule(bare.judge(&swapped)).contains("interrupt controllers"));
+    let mut short = saved.clone();
+    short.chips.truncate(2 * chip);
+    assert!(rule(bare.judge(&short)).contains("interrupt controllers"));
+    let mut cut = saved;
+    cut.chips.pop();
+    assert!(matches!(
+        bare.judge(&cut),
+        Err(RestoreError::Record {
+            problem: RecordProblem::Malformed(_),
+            ..
+        })
+    ));
+}
+
+#[test]
+fn every_part_of_a_vcpu_has_its_length() {
+    let Some(bare) = Bare::new() else { return };
+    let saved = bare.set_up().save();
+    for part in 0..state::tests::PARTS {
+        for longer in [false, true] {
+            let mut wrong = saved.clone();
+            wrong.vcpus[1].change_length(part, longer);
+            let bare = Bare::new().unwrap();
+            let error = bare.restore(&wrong).unwrap_err();
+            assert!(
+                matches!(error, RestoreError::Record { .. }),
+                "{part}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_kvm_refuses_is_an_error_that_names_the_call() {
+    let Some(bare) = Bare::new() else { return };
+    let saved = bare.set_up().save();
+    let mut wrong = saved.clone();
+    wrong.vcpus[0].set_mp_state(77);
+    let error = Bare::new().unwrap().restore(&wrong).unwrap_err();
+    assert!(error.to_string().contains("KVM_SET_MP_STATE"), "{error}");
+
+    // Paging without protection.
+    let mut wrong = saved;
+    wrong.vcpus[0].change_sregs(|sregs: &mut kvm_sregs| sregs.cr0 = 1 << 31);
+    let error = Bare::new().unwrap().restore(&wrong).unwrap_err();
+    assert!(error.to_string().contains("KVM_SET_SREGS"), "{error}");
+}
+
+#[test]
+fn vcpus_that_were_not_started_are_not_started() {
+    let Some(bare) = Bare::new() else { return };
+    let saved = bare.set_up().save();
+    let second = Bare::new().unwrap();
+    second.restore(&saved).unwrap();
+    let state = second.vcpus[1].fd().get_mp_state().unwrap().mp_state;
+    assert_eq!(state, KVM_MP_STATE_UNINITIALIZED);
+}
