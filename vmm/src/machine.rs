@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use forebay_exec::Link as _;
 use forebay_virtio_console::{Console, Inspection};
 use kvm_ioctls::{Kvm, VmFd};
-use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::agent::{AgentSide, Transmitter};
@@ -31,7 +30,7 @@ use crate::error::{BootFailure, HostError, StartError, UsageError};
 use crate::event_loop::{self, Loop};
 use crate::kvm;
 use crate::layout::KVM_TSS;
-use crate::memory::{self, MIB};
+use crate::memory::{Backing, GuestRam, MIB};
 use crate::pause::Hold;
 use crate::power::Power;
 use crate::probe::{self, Probing};
@@ -81,7 +80,7 @@ pub struct Machine {
 
 /// What a machine is made of before it runs.
 struct Assembly {
-    memory: GuestMemoryMmap,
+    memory: GuestRam,
     vm: VmFd,
     vcpus: Vec<Vcpu>,
 }
@@ -104,7 +103,7 @@ impl Machine {
             .and_then(|limit| Instant::now().checked_add(limit));
         let kvm = kvm::open()?;
         // An error drops them in the opposite order: the memory last.
-        let memory = memory::map(u64::from(spec.memory_mib) * MIB)?;
+        let memory = GuestRam::new(u64::from(spec.memory_mib) * MIB, Backing::Anonymous)?;
         let Assembly { memory, vm, vcpus } = assemble(&kvm, memory, spec.cpus)?;
         let supported = kvm::supported_cpuid(&kvm)?;
         for vcpu in &vcpus {
@@ -115,7 +114,7 @@ impl Machine {
         let log = Arc::clone(&spec.console);
         let devices = Devices::new(
             &vm,
-            &memory,
+            memory.guest(),
             Arc::clone(&agent),
             Arc::clone(&log),
             Power::new(
@@ -134,7 +133,7 @@ impl Machine {
             cmdline: spec.cmdline,
             cpus: spec.cpus,
         };
-        let entry = boot::load(&source, &memory, u64::from(spec.memory_mib) * MIB)?;
+        let entry = boot::load(&source, memory.guest(), memory.len())?;
         if let Some(boot_vcpu) = vcpus.get(usize::from(BOOT_VCPU)) {
             boot_vcpu.boot_at(entry)?;
         }
@@ -390,7 +389,7 @@ pub struct MachineView {
 }
 
 /// Creates VM and vCPUs over `memory`.
-fn assemble(kvm: &Kvm, memory: GuestMemoryMmap, cpus: u8) -> Result<Assembly, StartError> {
+fn assemble(kvm: &Kvm, memory: GuestRam, cpus: u8) -> Result<Assembly, StartError> {
     let most = kvm.get_max_vcpus();
     if usize::from(cpus) > most {
         return Err(UsageError::new(
@@ -401,7 +400,7 @@ fn assemble(kvm: &Kvm, memory: GuestMemoryMmap, cpus: u8) -> Result<Assembly, St
         .into());
     }
     let vm = kvm::create_vm(kvm)?;
-    memory::attach(&vm, &memory)?;
+    memory.attach(&vm)?;
     vm.set_tss_address(KVM_TSS)
         .map_err(|e| HostError::new("KVM_SET_TSS_ADDR", e))?;
     vm.create_irq_chip()

@@ -3,7 +3,7 @@
 use super::*;
 use crate::agent::NoAgent;
 use crate::agent_port::{Closed, Gate, HEADER_LEN, Outgoing, Verdict};
-use crate::testing::{CRASH, HALT, SPIN, out, print, run};
+use crate::testing::{CRASH, HALT, SPIN, alone, out, print, run};
 use crate::vcpu::look::Activity;
 use std::sync::Mutex;
 
@@ -121,25 +121,6 @@ fn many_kicks_at_once_are_all_answered() {
             });
         }
     });
-}
-
-/// Set in the process that runs a test alone, with a limit of its own.
-const ALONE: &str = "FOREBAY_TEST_ALONE";
-
-/// Runs the test `name` in a process of its own, unless this is that process already.
-fn alone(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(ALONE).is_some() {
-        return body();
-    }
-    let out = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
-    assert!(
-        out.status.success() && String::from_utf8_lossy(&out.stdout).contains("1 passed"),
-        "{out:?}"
-    );
 }
 
 #[test]

@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use forebay_virtio_console::Console;
 use kvm_ioctls::VmFd;
 use tokio::sync::oneshot;
-use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::bus::Bus;
+use crate::memory::GuestRam;
 use crate::threads;
 
 /// What is left of a VM, in the order in which it must go: threads before what they use, the
@@ -27,7 +27,7 @@ pub(crate) struct Remains {
     /// Takes the guest's interrupt acknowledgements and is never read.
     pub(crate) acknowledge: EventFd,
     pub(crate) vm: VmFd,
-    pub(crate) memory: GuestMemoryMmap,
+    pub(crate) memory: GuestRam,
 }
 
 impl Remains {

@@ -106,3 +106,29 @@ pub(crate) fn run(code: &[&[u8]], agent: Arc<dyn AgentSide>) -> Option<Machine> 
     let spec = builder.spec().unwrap();
     Some(Machine::start_probed(spec, agent, Probing::not_needed()).unwrap())
 }
+
+/// Set in the process that runs a test alone.
+const ALONE: &str = "FOREBAY_TEST_ALONE";
+
+/// Runs the test `name` in a process of its own, unless this is that process already.
+pub(crate) fn alone(name: &str, body: impl FnOnce()) {
+    if let Some(out) = alone_to_its_end(name, body) {
+        assert!(
+            out.status.success() && String::from_utf8_lossy(&out.stdout).contains("1 passed"),
+            "{out:?}"
+        );
+    }
+}
+
+/// The same, for one that may not end well. `None` in that process.
+pub(crate) fn alone_to_its_end(name: &str, body: impl FnOnce()) -> Option<std::process::Output> {
+    if std::env::var_os(ALONE).is_some() {
+        body();
+        return None;
+    }
+    let out = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(ALONE, "1")
+        .output();
+    Some(out.unwrap())
+}

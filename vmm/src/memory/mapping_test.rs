@@ -1,35 +1,5 @@
 use super::*;
-use vm_memory::Bytes as _;
-
-#[test]
-fn memory_up_to_three_gib_is_one_range() {
-    for mib in [64, 256, 3072] {
-        assert_eq!(
-            ranges(mib * MIB),
-            [Range {
-                start: 0,
-                len: mib * MIB
-            }]
-        );
-    }
-}
-
-#[test]
-fn memory_beyond_three_gib_goes_on_above_the_hole() {
-    assert_eq!(
-        ranges(3073 * MIB),
-        [
-            Range {
-                start: 0,
-                len: 3072 * MIB
-            },
-            Range {
-                start: 4096 * MIB,
-                len: MIB
-            }
-        ]
-    );
-}
+use crate::layout::{HOLE_END, HOLE_START};
 
 #[test]
 fn the_whole_of_it_is_there_and_zero_and_none_of_it_resident() {

@@ -1,0 +1,134 @@
+//! Making an image of a VM's memory.
+//!
+//! | behind it | what is copied | how the VM goes on |
+//! |---|---|---|
+//! | a memfd | nothing | on the image, pages copied as it writes |
+//! | an image | the pages that the VM has of its own, and the overlay | as it was |
+//! | the same, much of it changed | everything | on the new image |
+//! | nothing | everything but zeros: the slow way | as it was |
+
+use super::MemoryImage;
+use super::PAGE;
+use super::image;
+use super::mapping::{Shown, show};
+use super::pagemap::{self, Owner};
+use super::ram::{GuestRam, Source};
+use super::runs::Runs;
+use crate::error::HostError;
+
+/// An overlay of more than this part of the memory is not worth its mappings, in percent.
+const OVERLAY_PERCENT: u64 = 30;
+/// Runs of an overlay at most. Each costs every VM that starts from the image two mappings, of which
+/// a process has 65530 for everything (`vm.max_map_count`).
+const OVERLAY_RUNS: usize = 128;
+
+/// An image, and what it cost to make.
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    pub(crate) image: MemoryImage,
+    /// Bytes that were copied into new memory.
+    pub(crate) copied: u64,
+    /// Pages whose state was looked at.
+    pub(crate) scanned: u64,
+}
+
+impl GuestRam {
+    /// An image of what the memory holds. Its VM is paused: nobody writes to it meanwhile, or the
+    /// image is of no moment at all.
+    ///
+    /// # Errors
+    /// The VM is as it was and may go on, unless mapping memory anew failed: then an address of its
+    /// RAM may have nothing behind it, and it must be ended.
+    pub(crate) fn freeze(&self) -> Result<Frozen, HostError> {
+        let mut source = self.source();
+        match &*source {
+            Source::Shared(memfd) => {
+                let image = self.part_with(memfd)?;
+                *source = Source::Image {
+                    image: image.clone(),
+                    _guard: None,
+                };
+                Ok(Frozen {
+                    image,
+                    copied: 0,
+                    scanned: 0,
+                })
+            }
+            Source::Anonymous => self.copy_all(&source, self.len() / PAGE),
+            Source::Image { image, .. } => {
+                let own = pagemap::scan(self.guest(), Owner::Vm)?;
+                let scanned = self.len() / PAGE;
+                if own.is_empty() {
+                    image.check()?;
+                    return Ok(Frozen {
+                        image: image.clone(),
+                        copied: 0,
+                        scanned,
+                    });
+                }
+                let changed = own.union(&image.overlay_runs()).bridged(OVERLAY_RUNS);
+                if changed.bytes() <= self.len() / 100 * OVERLAY_PERCENT {
+                    return self.copy_changed(image, changed, scanned);
+                }
+                let frozen = self.copy_all(&source, scanned)?;
+                // Or all of this would be copied the next time, too. It shows what was there.
+                frozen.image.show(self.guest())?;
+                *source = Source::Image {
+                    image: frozen.image.clone(),
+                    _guard: None,
+                };
+                Ok(frozen)
+            }
+        }
+    }
+
+    /// Turns `memfd`, which the VM wrote to until now, into an image from which it goes on.
+    fn part_with(&self, memfd: &std::fs::File) -> Result<MemoryImage, HostError> {
+        let all = || 0..self.len();
+        let duplicate = memfd
+            .try_clone()
+            .map_err(|e| HostError::new("duplicate a descriptor", e))?;
+        // In this order: what is mapped for shared writing cannot be sealed.
+        show(self.guest(), all(), Shown::Private(memfd))?;
+        let image = MemoryImage::seal(duplicate, self.len()).or_else(|error| {
+            show(self.guest(), all(), Shown::Shared(memfd))?;
+            Err(error)
+        })?;
+        // Once more, for the holes to be memory of zeros.
+        image.show(self.guest())?;
+        Ok(image)
+    }
+
+    /// A base of its own.
+    fn copy_all(&self, source: &Source, scanned: u64) -> Result<Frozen, HostError> {
+        let memfd = image::memfd(self.len())?;
+        let copied = self.copy(&self.content(source)?, &memfd, |_| {})?;
+        source.check()?;
+        Ok(Frozen {
+            image: MemoryImage::seal(memfd, self.len())?,
+            copied,
+            scanned,
+        })
+    }
+
+    /// The base of `image`, with an overlay of what is `changed`.
+    fn copy_changed(
+        &self,
+        image: &MemoryImage,
+        changed: Runs,
+        scanned: u64,
+    ) -> Result<Frozen, HostError> {
+        let memfd = image::memfd(self.len())?;
+        let copied = self.copy(&changed, &memfd, |_| {})?;
+        image.check()?;
+        Ok(Frozen {
+            image: image.with_overlay(memfd, changed)?,
+            copied,
+            scanned,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "freeze_test.rs"]
+mod tests;

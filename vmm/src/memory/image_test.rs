@@ -1,0 +1,218 @@
+use super::*;
+use crate::memory::MIB;
+use crate::memory::ram::tests::{fill, get, put};
+use crate::memory::{Backing, GuestRam};
+
+/// A base and an overlay: pages 0 to 9 and 12 are 1, pages 4 and 11 are 2, page 5 was set to zero.
+fn layered() -> MemoryImage {
+    let ram = GuestRam::new(MIB, Backing::Shareable).unwrap();
+    fill(&ram, 0..10, 1);
+    put(&ram, 12, 1);
+    ram.freeze().unwrap();
+    put(&ram, 4, 2);
+    put(&ram, 5, 0);
+    put(&ram, 11, 2);
+    let image = ram.freeze().unwrap().image;
+    assert!(!image.overlay_runs().is_empty());
+    image
+}
+
+fn seen(image: &MemoryImage) -> [u64; 14] {
+    let ram = GuestRam::from_image(image).unwrap();
+    std::array::from_fn(|page| get(&ram, page as u64))
+}
+
+const SEEN: [u64; 14] = [1, 1, 1, 1, 2, 0, 1, 1, 1, 1, 0, 2, 1, 0];
+
+#[test]
+fn a_base_and_its_overlay_become_one_sparse_file_and_that_file_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let paths = ["first", "second", "third"].map(|name| directory.path().join(name));
+    let mut image = layered();
+    assert_eq!(seen(&image), SEEN);
+    for path in &paths {
+        let file = File::create(path).unwrap();
+        let mut last = (0, 0);
+        image
+            .write_to(&file, &mut |done, total| last = (done, total))
+            .unwrap();
+        assert!(last.0 > 0 && last.0 == last.1, "{last:?}");
+        let metadata = file.metadata().unwrap();
+        assert_eq!(metadata.len(), MIB);
+        assert!(metadata.blocks() * 512 <= 16 * PAGE, "{metadata:?}");
+        image = MemoryImage::open(path, MIB).unwrap();
+        assert_eq!(image.identity().unwrap().ino, metadata.ino());
+        assert_eq!(seen(&image), SEEN);
+    }
+}
+
+#[test]
+fn a_vm_from_a_file_is_frozen_over_that_file_and_its_images_are_written_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
+    layered()
+        .write_to(&File::create(&first).unwrap(), &mut |_, _| {})
+        .unwrap();
+    let ram = GuestRam::from_image(&MemoryImage::open(&first, MIB).unwrap()).unwrap();
+    put(&ram, 13, 3);
+    let frozen = ram.freeze().unwrap();
+    assert_eq!(frozen.copied, PAGE);
+    let image = frozen.image;
+    image
+        .write_to(&File::create(&second).unwrap(), &mut |_, _| {})
+        .unwrap();
+    let mut expected = SEEN;
+    expected[13] = 3;
+    assert_eq!(seen(&image), expected);
+    assert_eq!(seen(&MemoryImage::open(&second, MIB).unwrap()), expected);
+    assert_eq!(seen(&MemoryImage::open(&first, MIB).unwrap()), SEEN);
+}
+
+#[test]
+fn a_memory_file_that_is_cut_or_too_long_is_refused_with_both_lengths() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("memory");
+    let file = File::create(&path).unwrap();
+    for len in [0, MIB - 1, MIB - PAGE, MIB + 1] {
+        file.set_len(len).unwrap();
+        let error = MemoryImage::open(&path, MIB).unwrap_err();
+        assert!(
+            matches!(error, MemoryFileError::Length { found, expected: MIB, .. } if found == len),
+            "{error}"
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("{len} bytes")) && text.contains("1048576"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_a_memory_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("memory");
+    let error = MemoryImage::open(&path, MIB).unwrap_err();
+    assert!(matches!(error, MemoryFileError::Host(_)), "{error}");
+    let error = MemoryImage::open(directory.path(), MIB).unwrap_err();
+    assert!(matches!(error, MemoryFileError::NotAFile { .. }), "{error}");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+    let error = MemoryImage::open(&path, MIB).unwrap_err();
+    assert!(matches!(error, MemoryFileError::NotAFile { .. }), "{error}");
+    for expected in [0, 1, PAGE + 1, u64::MAX] {
+        let error = MemoryImage::open(&path, expected).unwrap_err();
+        assert!(matches!(error, MemoryFileError::NotPages { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_base_that_was_cut_fails_the_write_and_leaves_nothing_usable() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("memory");
+    let file = File::create(&path).unwrap();
+    layered().write_to(&file, &mut |_, _| {}).unwrap();
+    let image = MemoryImage::open(&path, MIB).unwrap();
+    // To a memfd page by page, to a file by the file system.
+    let other = File::create(directory.path().join("other")).unwrap();
+    let mut first = true;
+    for to in [memfd(0).unwrap(), other] {
+        let mut cut = |_, _| {
+            if first {
+                file.set_len(2 * PAGE).unwrap();
+            }
+            first = false;
+        };
+        image.write_to(&to, &mut cut).unwrap_err();
+        assert_eq!(to.metadata().unwrap().len(), 0);
+    }
+    GuestRam::from_image(&image).unwrap_err();
+}
+
+#[test]
+fn a_memory_file_that_was_written_again_under_its_name_is_not_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("memory");
+    layered()
+        .write_to(&File::create(&path).unwrap(), &mut |_, _| {})
+        .unwrap();
+    let image = MemoryImage::open(&path, MIB).unwrap();
+    let ram = GuestRam::from_image(&image).unwrap();
+    // The clock by which files are stamped has ticks.
+    while MemoryImage::open(&path, MIB).unwrap().identity() == image.identity() {
+        layered()
+            .write_to(&File::create(&path).unwrap(), &mut |_, _| {})
+            .unwrap();
+    }
+    for error in [
+        ram.freeze().unwrap_err(),
+        ram.write_to(&memfd(0).unwrap(), &mut |_, _| {})
+            .unwrap_err(),
+        image
+            .write_to(&memfd(0).unwrap(), &mut |_, _| {})
+            .unwrap_err(),
+        GuestRam::from_image(&image).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("written or cut"), "{error}");
+    }
+}
+
+#[test]
+fn a_write_that_fails_in_the_middle_leaves_nothing_usable() {
+    // Can be resized and not written.
+    let to = memfd(MIB).unwrap();
+    rustix::fs::fcntl_add_seals(&to, SealFlags::WRITE).unwrap();
+    let error = layered().write_to(&to, &mut |_, _| {}).unwrap_err();
+    assert_eq!(error.source.raw_os_error(), Some(libc::EPERM), "{error}");
+    assert_eq!(to.metadata().unwrap().len(), 0);
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_leaves_nothing_usable() {
+    const NAME: &str = "memory::image::tests::a_full_disk_is_an_error_and_leaves_nothing_usable";
+    crate::testing::alone(NAME, || {
+        let Some(disk) = small_disk() else {
+            eprintln!("this user may not mount a small disk: not tested");
+            return;
+        };
+        let ram = GuestRam::new(MIB, Backing::Shareable).unwrap();
+        fill(&ram, 0..200, 1);
+        let image = ram.freeze().unwrap().image;
+        let path = disk.path().join("memory");
+        let file = File::create(&path).unwrap();
+        for outcome in [
+            image.write_to(&file, &mut |_, _| {}),
+            ram.write_to(&file, &mut |_, _| {}),
+        ] {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.source.raw_os_error(), Some(libc::ENOSPC), "{error}");
+            assert_eq!(file.metadata().unwrap().len(), 0);
+        }
+        assert!(MemoryImage::open(&path, MIB).is_err());
+        // With room again it works.
+        let small = GuestRam::new(MIB, Backing::Shareable).unwrap();
+        put(&small, 0, 1);
+        small.write_to(&file, &mut |_, _| {}).unwrap();
+    });
+}
+
+/// A disk of 64 KiB that this process alone sees; `None` where that is not allowed.
+#[allow(unsafe_code)] // unshare
+fn small_disk() -> Option<tempfile::TempDir> {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    use rustix::thread::UnshareFlags;
+    let directory = tempfile::tempdir().unwrap();
+    // SAFETY: this thread alone sees other mounts; the others have no part in the test.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).ok()?;
+    let size = c"size=64k";
+    mount(
+        "tmpfs",
+        directory.path(),
+        "tmpfs",
+        MountFlags::empty(),
+        size,
+    )
+    .ok()?;
+    Some(directory)
+}
