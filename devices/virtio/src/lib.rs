@@ -6,6 +6,7 @@
 //! | [`queue`](Virtqueue) | one live split ring: peek a chain, consume it with a verdict, complete it exactly once |
 //! | [`chain`](ChainFault) | the walk of a descriptor chain, and everything that can be wrong with one |
 //! | [`device`](VirtioDevice) | the traits between a device, its transport and the machine around them |
+//! | [`saved`] | the bytes in which transports and devices are saved, and the strict way back |
 //!
 //! What a device does with its queues is not here, and neither is KVM: the machine calls
 //! [`MmioTransport::read`] and [`MmioTransport::write`] from its vCPU threads, and implements
@@ -29,6 +30,9 @@ mod device;
 pub mod mock;
 mod queue;
 mod queue_config;
+pub mod saved;
+mod saved_queue;
+mod saved_transport;
 pub mod spec;
 #[cfg(test)]
 mod test_device;
@@ -38,4 +42,7 @@ pub use chain::{ChainFault, MAX_DESCRIPTORS};
 pub use device::{Activation, Direction, Doorbell, Interrupt, QueueSpec, VirtioDevice};
 pub use queue::{ChainVerdict, Peeked, QueueView, RingFault, Taken, Virtqueue};
 pub use queue_config::QueueConfigError;
+pub use saved::RestoreError;
+pub use saved_queue::SavedQueueV1;
+pub use saved_transport::SavedTransport;
 pub use transport::MmioTransport;

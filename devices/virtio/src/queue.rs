@@ -67,12 +67,12 @@ pub enum ChainVerdict {
 /// Not shared: the device wraps it in the lock of its own choice.
 pub struct Virtqueue {
     mem: GuestMemoryMmap,
-    queue: Queue,
+    pub(crate) queue: Queue,
     direction: Direction,
     indirect: bool,
     /// The driver's index as last read; chains up to it are peeked without reading it again.
-    seen_available: Wrapping<u16>,
-    fault: Option<RingFault>,
+    pub(crate) seen_available: Wrapping<u16>,
+    pub(crate) fault: Option<RingFault>,
     /// Scratch for the chain at hand. Holds at most one table's worth of entries.
     segments: Vec<Segment>,
 }

@@ -1,7 +1,8 @@
 //! The virtio-mmio version 2 register file (VIRTIO 1.2, section 4.2.2).
 //!
 //! Owns negotiation, the queues' addresses until they go live, the device status and reset. Does
-//! not own the device, its queues once they are live, or the place on the bus.
+//! not own the device, its queues once they are live, or the place on the bus. How it is saved and
+//! restored is in `saved_transport`.
 //!
 //! # Who calls
 //!
@@ -39,7 +40,7 @@ use crate::spec::{
 };
 
 /// The status bits a driver sets, in the order it has to.
-const STATUS_ORDER: [u32; 4] = [
+pub(crate) const STATUS_ORDER: [u32; 4] = [
     STATUS_ACKNOWLEDGE,
     STATUS_DRIVER,
     STATUS_FEATURES_OK,
@@ -51,23 +52,23 @@ const VENDOR_ID: u32 = u32::from_le_bytes(*b"FBAY");
 
 /// A virtio-mmio register file in front of one device.
 pub struct MmioTransport {
-    mem: GuestMemoryMmap,
-    device: Arc<dyn VirtioDevice>,
-    interrupt: Arc<dyn Interrupt>,
+    pub(crate) mem: GuestMemoryMmap,
+    pub(crate) device: Arc<dyn VirtioDevice>,
+    pub(crate) interrupt: Arc<dyn Interrupt>,
     /// Mirrors `STATUS_NEEDS_RESET` for whoever reads without the lock.
-    failed: AtomicBool,
-    registers: Mutex<Registers>,
+    pub(crate) failed: AtomicBool,
+    pub(crate) registers: Mutex<Registers>,
 }
 
 /// What the driver has written since the last reset.
 #[derive(Debug)]
-struct Registers {
-    status: u32,
-    device_features_sel: u32,
-    driver_features_sel: u32,
-    driver_features: u64,
-    queue_sel: u32,
-    queues: Vec<QueueConfig>,
+pub(crate) struct Registers {
+    pub(crate) status: u32,
+    pub(crate) device_features_sel: u32,
+    pub(crate) driver_features_sel: u32,
+    pub(crate) driver_features: u64,
+    pub(crate) queue_sel: u32,
+    pub(crate) queues: Vec<QueueConfig>,
 }
 
 impl Registers {
@@ -178,7 +179,7 @@ impl MmioTransport {
         self.registers().status
     }
 
-    fn registers(&self) -> MutexGuard<'_, Registers> {
+    pub(crate) fn registers(&self) -> MutexGuard<'_, Registers> {
         // Every update leaves the registers valid, so a panic elsewhere does not spoil them.
         self.registers
             .lock()
@@ -368,8 +369,8 @@ impl MmioTransport {
         }
     }
 
-    #[allow(clippy::type_complexity)] // One caller, and the parts have no name of their own.
-    fn build_queues(
+    #[allow(clippy::type_complexity)] // Two callers, and the parts have no name of their own.
+    pub(crate) fn build_queues(
         &self,
         registers: &Registers,
     ) -> Result<Vec<Option<crate::Virtqueue>>, (usize, QueueConfigError)> {
