@@ -133,21 +133,53 @@ impl HostError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelProblem {
-    /// Compressed kernels are not unpacked here.
+    /// Neither an ELF file nor a bzImage; says what it looks like.
+    #[error("not a kernel: {0}; an x86-64 `vmlinux` or `bzImage` (`vmlinuz`) is needed")]
+    NotAKernel(&'static str),
+    /// A kernel or program for another machine.
     #[error(
-        "this is a bzImage; give the uncompressed `vmlinux` of the same build (an ELF file) instead"
+        "not a kernel for this machine: one for 64-bit x86 is needed (CONFIG_64BIT=y, not \
+         another architecture)"
     )]
-    BzImage,
-    /// No ELF magic.
-    #[error("not a kernel: it is no ELF file; give an uncompressed x86-64 `vmlinux`")]
-    NotElf,
-    /// An ELF file, but for another machine.
-    #[error("not a kernel for this machine: an x86-64 ELF file is needed")]
     WrongMachine,
+    /// A bzImage that cannot be entered in 64-bit mode.
+    #[error(
+        "a bzImage with boot protocol {}.{:02}, where 2.12 is the oldest that can be entered in \
+         64-bit mode: give a kernel of Linux 3.8 or newer",
+        version >> 8,
+        version & 0xff
+    )]
+    OldProtocol {
+        /// Major number in the upper byte, minor in the lower.
+        version: u16,
+    },
+    /// The file is shorter than its header says.
+    #[error(
+        "cut short: it has {len} bytes, and its header says {expected}; copy or build it again"
+    )]
+    CutShort {
+        /// Its length, in bytes.
+        len: u64,
+        /// What its header says, in bytes.
+        expected: u64,
+    },
+    /// The kernel does not fit into the guest's memory.
+    #[error(
+        "it needs {} MiB of guest memory to start in and there are {}: give the guest more with \
+         `memory_mib`",
+        needed.div_ceil(1 << 20),
+        available >> 20
+    )]
+    NeedsMemory {
+        /// End of what it needs below 3 GiB, in bytes.
+        needed: u64,
+        /// What the guest has there, in bytes.
+        available: u64,
+    },
     /// An ELF file without the PVH entry point.
     #[error(
         "an ELF file without a PVH entry point: if it is a kernel, build it with CONFIG_PVH=y; \
-         if not, give an uncompressed x86-64 `vmlinux`"
+         if not, give an x86-64 `vmlinux` or `bzImage`"
     )]
     NoPvhEntry,
     /// A segment cannot be put where it belongs.

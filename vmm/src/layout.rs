@@ -2,7 +2,7 @@
 //!
 //! | from | to | what |
 //! |---|---|---|
-//! | `0x0000_0000` | `0x0009_fc00` | RAM; the start info, memory map and command line lie here |
+//! | `0x0000_0000` | `0x0009_fc00` | RAM; what the kernel is told at its start lies here |
 //! | `0x0009_fc00` | `0x0010_0000` | RAM behind the guest's back: ACPI tables, generation id |
 //! | `0x0010_0000` | `0xc000_0000` | RAM: kernel at the bottom, initramfs at the top |
 //! | `0xc000_0000` | `0x1_0000_0000` | hole: virtio-mmio, I/O APIC, local APIC, KVM's own pages |
@@ -25,6 +25,12 @@ pub(crate) const START_INFO: u64 = 0x6000;
 pub(crate) const MODULE_LIST: u64 = 0x6100;
 /// Memory map of the PVH boot protocol.
 pub(crate) const MEMORY_MAP: u64 = 0x6200;
+/// `boot_params` of Linux's boot protocol, one page.
+pub(crate) const ZERO_PAGE: u64 = 0x7000;
+/// Segment descriptors of a kernel that is entered in 64-bit mode.
+pub(crate) const GDT: u64 = 0x8000;
+/// Its page tables, the root first.
+pub(crate) const PAGE_TABLES: u64 = 0x9000;
 /// Kernel command line, NUL-terminated.
 pub(crate) const COMMAND_LINE: u64 = 0x2_0000;
 /// Longest command line an x86 Linux kernel takes, its NUL included (`COMMAND_LINE_SIZE`).

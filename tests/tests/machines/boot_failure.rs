@@ -79,7 +79,7 @@ async fn a_file_that_is_no_kernel_is_refused_before_anything_runs() {
     for text in ["", "this is no kernel"] {
         fs::write(&file, text).unwrap();
         assert!(
-            matches!(kernel_problem(&file).await, KernelProblem::NotElf),
+            matches!(kernel_problem(&file).await, KernelProblem::NotAKernel(_)),
             "{text:?}"
         );
     }

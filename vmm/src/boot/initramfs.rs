@@ -23,12 +23,12 @@ pub(crate) struct LoadedInitramfs {
     pub(crate) len: u64,
 }
 
-/// Reads `layers` into the top of the RAM below 3 GiB; `None` if there are none. `kernel_end` is
-/// where the kernel's memory ends.
+/// Reads `layers` into the top of the RAM below `top`, at most 3 GiB; `None` if there are none.
+/// `kernel_end` is where the kernel's memory ends.
 pub(crate) fn load(
     layers: &[PathBuf],
     memory: &GuestMemoryMmap,
-    memory_len: u64,
+    top: u64,
     kernel_end: u64,
 ) -> Result<Option<LoadedInitramfs>, StartError> {
     let mut files = Vec::with_capacity(layers.len());
@@ -42,7 +42,7 @@ pub(crate) fn load(
     }
     let Some(place) = place(
         files.iter().map(|(_, _, len)| *len),
-        memory_len.min(HOLE_START),
+        top.min(HOLE_START),
         kernel_end,
     )?
     else {

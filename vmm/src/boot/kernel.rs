@@ -1,29 +1,46 @@
-//! Loading an uncompressed kernel, and telling a file that is none.
+//! The kernel file: which kind it is, found by looking at it, and what it is if it is no kernel.
+//!
+//! | kind | known by | loaded by | entered |
+//! |---|---|---|---|
+//! | `vmlinux` | ELF header | [`vmlinux`] | by PVH: 32-bit, paging off |
+//! | `bzImage` | `HdrS` at 0x202 | [`bzimage`] | by the 64-bit boot protocol: long mode |
+//!
+//! A `vmlinux` starts faster: nothing has to be decompressed in the guest.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{Read as _, Seek as _};
 use std::path::Path;
 
-use linux_loader::loader::elf::PvhBootCapability;
-use linux_loader::loader::{self, Elf, KernelLoader as _};
+use linux_loader::loader::bootparam::setup_header;
 use vm_memory::{GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _};
 
+use super::{bzimage, vmlinux};
 use crate::error::{KernelProblem, StartError};
-use crate::layout::HIGH_MEMORY_START;
-
-/// Notes are read one by one. A kernel has a few hundred bytes of them.
-const NOTES_MAX: u64 = 64 * 1024;
+use crate::layout::HOLE_START;
 
 /// A kernel in guest memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct LoadedKernel {
-    /// PVH entry point.
-    pub(crate) entry: u64,
-    /// First address after the kernel and its zeroed data.
+    pub(crate) protocol: Protocol,
+    /// First address after the memory that the kernel needs before it looks at the memory map.
     pub(crate) end: u64,
+    /// The initramfs has to lie below this.
+    pub(crate) initramfs_top: u64,
 }
 
-/// Copies the segments of the ELF file at `path` to where it wants them.
+/// How a kernel is entered and told about its machine.
+#[derive(Debug)]
+pub(crate) enum Protocol {
+    /// At `entry`, with the start info.
+    Pvh { entry: u64 },
+    /// At `entry`, with a zero page that has this header of the file in it.
+    Linux64 {
+        entry: u64,
+        header: Box<setup_header>,
+    },
+}
+
+/// Puts the kernel at `path` to where it belongs.
 pub(crate) fn load(path: &Path, memory: &GuestMemoryMmap) -> Result<LoadedKernel, StartError> {
     load_file(path, memory).map_err(|problem| StartError::Kernel {
         path: path.to_owned(),
@@ -32,142 +49,68 @@ pub(crate) fn load(path: &Path, memory: &GuestMemoryMmap) -> Result<LoadedKernel
 }
 
 fn load_file(path: &Path, memory: &GuestMemoryMmap) -> Result<LoadedKernel, KernelProblem> {
-    let (mut file, _) = super::open(path).map_err(KernelProblem::Unreadable)?;
-    check_header(&mut file)?;
+    let (mut file, len) = super::open(path).map_err(KernelProblem::Unreadable)?;
+    let head = head(&mut file)?;
     let low_ram = memory
         .find_region(GuestAddress(0))
         .map_or(0, |region| region.len());
-    let end = check_segments(&file, low_ram)?;
-    let start = Some(GuestAddress(HIGH_MEMORY_START));
-    let loaded = Elf::load(memory, None, &mut file, start).map_err(explain)?;
-    match loaded.pvh_boot_cap {
-        PvhBootCapability::PvhEntryPresent(entry) => Ok(LoadedKernel {
-            entry: entry.0,
+    if head.starts_with(vmlinux::MAGIC) {
+        vmlinux::check_machine(&head)?;
+        let vmlinux::Loaded { entry, end } = vmlinux::load(&mut file, memory, low_ram)?;
+        Ok(LoadedKernel {
+            protocol: Protocol::Pvh { entry },
             end,
-        }),
-        _ => Err(KernelProblem::NoPvhEntry),
-    }
-}
-
-/// Looks at what the file wants before any of it is done, since the loader takes each wish as it
-/// comes: that it asks for no more than a kernel would, and where its memory ends.
-fn check_segments(file: &File, low_ram: u64) -> Result<u64, KernelProblem> {
-    let unreadable = KernelProblem::Unreadable;
-    let mut file = BufReader::new(file);
-    let mut header = [0; 64];
-    file.rewind().map_err(unreadable)?;
-    file.read_exact(&mut header).map_err(unreadable)?;
-    let headers_at = u64::from_le_bytes(field(&header, 32));
-    let count = u16::from_le_bytes(field(&header, 56));
-    file.seek(SeekFrom::Start(headers_at))
-        .map_err(|_| KernelProblem::Damaged("its program headers lie nowhere".into()))?;
-    let (mut end, mut loaded, mut notes) = (0, 0u64, 0u64);
-    for _ in 0..count {
-        let mut entry = [0; 56];
-        file.read_exact(&mut entry).map_err(unreadable)?;
-        let segment = Segment::parse(&entry);
-        match segment.kind {
-            Segment::LOAD => {
-                if segment.address < HIGH_MEMORY_START {
-                    // There is no kernel: this is a program for user space.
-                    return Err(KernelProblem::NoPvhEntry);
-                }
-                if segment.in_file > segment.in_memory {
-                    let text = "a segment is larger in the file than in memory";
-                    return Err(KernelProblem::Damaged(text.into()));
-                }
-                let segment_end = segment.address.saturating_add(segment.in_memory);
-                loaded = loaded.saturating_add(segment.in_memory);
-                // The sum too: segments on top of each other are as much work.
-                if segment_end > low_ram || loaded > low_ram {
-                    return Err(KernelProblem::Segment);
-                }
-                end = segment_end.max(end);
-            }
-            Segment::NOTE => notes = notes.saturating_add(segment.in_file),
-            _ => {}
-        }
-    }
-    if notes > NOTES_MAX {
-        let text = format!("{notes} bytes of notes, where a kernel has a few hundred");
-        return Err(KernelProblem::Damaged(text));
-    }
-    Ok(end)
-}
-
-/// A program header, as far as it matters here.
-struct Segment {
-    kind: u32,
-    /// Physical.
-    address: u64,
-    in_file: u64,
-    in_memory: u64,
-}
-
-impl Segment {
-    const LOAD: u32 = 1;
-    const NOTE: u32 = 4;
-
-    fn parse(entry: &[u8; 56]) -> Self {
-        Self {
-            kind: u32::from_le_bytes(field(entry, 0)),
-            address: u64::from_le_bytes(field(entry, 24)),
-            in_file: u64::from_le_bytes(field(entry, 32)),
-            in_memory: u64::from_le_bytes(field(entry, 40)),
-        }
-    }
-}
-
-/// The bytes at `offset`; zeros beyond the end.
-fn field<const N: usize>(header: &[u8], offset: usize) -> [u8; N] {
-    header
-        .get(offset..)
-        .and_then(|rest| rest.first_chunk())
-        .copied()
-        .unwrap_or([0; N])
-}
-
-/// Refuses what is recognisably something else, by its first bytes.
-fn check_header(file: &mut File) -> Result<(), KernelProblem> {
-    const LEN: usize = 0x206;
-    const BZIMAGE_MAGIC: (usize, &[u8]) = (0x202, b"HdrS");
-    const ELF_MAGIC: &[u8] = b"\x7fELF";
-    /// 64-bit, little-endian.
-    const ELF_CLASS: (usize, &[u8]) = (4, &[2, 1]);
-    const ELF_MACHINE_X86_64: (usize, &[u8]) = (18, &[62, 0]);
-
-    let mut head = Vec::with_capacity(LEN);
-    file.take(LEN as u64)
-        .read_to_end(&mut head)
-        .map_err(KernelProblem::Unreadable)?;
-    let at = |(offset, bytes): (usize, &[u8])| {
-        head.get(offset..)
-            .is_some_and(|rest| rest.starts_with(bytes))
-    };
-    if at(BZIMAGE_MAGIC) {
-        Err(KernelProblem::BzImage)
-    } else if !head.starts_with(ELF_MAGIC) {
-        Err(KernelProblem::NotElf)
-    } else if !at(ELF_CLASS) || !at(ELF_MACHINE_X86_64) {
-        Err(KernelProblem::WrongMachine)
+            initramfs_top: HOLE_START,
+        })
+    } else if at(&head, bzimage::MAGIC) {
+        bzimage::load(&mut file, len, &head, memory, low_ram)
     } else {
-        Ok(())
+        Err(KernelProblem::NotAKernel(what_it_is(&head)))
     }
 }
 
-fn explain(error: loader::Error) -> KernelProblem {
-    use linux_loader::loader::elf::Error as E;
-    match error {
-        loader::Error::Elf(E::ReadKernelImage) | loader::Error::MemoryOverflow => {
-            KernelProblem::Segment
-        }
-        // Below 1 MiB there is no kernel: this is a program for user space.
-        loader::Error::Elf(E::InvalidEntryAddress) => KernelProblem::NoPvhEntry,
-        loader::Error::Elf(E::ReadElfHeader | E::ReadProgramHeader | E::ReadNoteHeader) => {
-            KernelProblem::Unreadable(io::ErrorKind::UnexpectedEof.into())
-        }
-        other => KernelProblem::Damaged(other.to_string()),
+/// The beginning of the file, from which everything is known that decides about it.
+fn head(file: &mut File) -> Result<Vec<u8>, KernelProblem> {
+    let mut head = Vec::with_capacity(bzimage::HEAD_LEN);
+    file.take(bzimage::HEAD_LEN as u64)
+        .read_to_end(&mut head)
+        .and_then(|_| file.rewind())
+        .map_err(KernelProblem::Unreadable)?;
+    Ok(head)
+}
+
+/// Whether these bytes are at this offset.
+pub(super) fn at(head: &[u8], (offset, bytes): (usize, &[u8])) -> bool {
+    head.get(offset..)
+        .is_some_and(|rest| rest.starts_with(bytes))
+}
+
+/// What a file that is no kernel probably is.
+fn what_it_is(head: &[u8]) -> &'static str {
+    const COMPRESSED: &str = "it is a compressed file: uncompress it first";
+    const ELSEWHERE: &str = "it is a kernel for another architecture";
+    const KNOWN: [(usize, &[u8], &str); 12] = [
+        (0, b"\x1f\x8b", COMPRESSED),
+        (0, b"\xfd7zXZ\0", COMPRESSED),
+        (0, b"\x28\xb5\x2f\xfd", COMPRESSED),
+        (0, b"\x02\x21\x4c\x18", COMPRESSED),
+        (0, b"\x04\x22\x4d\x18", COMPRESSED),
+        (0, b"BZh", COMPRESSED),
+        (56, b"ARM\x64", ELSEWHERE),
+        (56, b"RSC\x05", ELSEWHERE),
+        // After the other kernels, which are EFI programs too.
+        (0, b"MZ", "it is an EFI program"),
+        (0, b"0707", "it is an initramfs"),
+        (0, b"!<arch>\n", "it is a package; a kernel is in its /boot"),
+        (0, b"#!", "it is a script"),
+    ];
+    if head.is_empty() {
+        return "it is empty";
     }
+    KNOWN
+        .into_iter()
+        .find(|(offset, bytes, _)| at(head, (*offset, bytes)))
+        .map_or("no kernel's header is in it", |(_, _, what)| what)
 }
 
 #[cfg(test)]

@@ -1,41 +1,39 @@
 //! What the PVH entry point is told: memory map, command line, initramfs, ACPI root.
+//!
+//! Its counterpart for a bzImage is [`super::zero_page`].
 
 use linux_loader::configurator::pvh::PvhBootConfigurator;
 use linux_loader::configurator::{BootConfigurator as _, BootParams};
 use linux_loader::loader::elf::start_info::{
     hvm_memmap_table_entry, hvm_modlist_entry, hvm_start_info,
 };
-use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+use vm_memory::{GuestAddress, GuestMemoryMmap};
 
-use super::cmdline::CommandLine;
 use super::initramfs::LoadedInitramfs;
+use super::memory_map::Entry;
 use crate::error::HostError;
-use crate::layout::{
-    COMMAND_LINE, HIGH_MEMORY_START, MEMORY_MAP, MODULE_LIST, RESERVED_START, START_INFO,
-};
-use crate::memory::{self, Range};
+use crate::layout::{COMMAND_LINE, MEMORY_MAP, MODULE_LIST, START_INFO};
 
 const MAGIC: u32 = 0x336e_c578;
 /// The first version with a memory map.
 const VERSION: u32 = 1;
-const RAM: u32 = 1;
-const RESERVED: u32 = 2;
 
 /// Writes it; the entry point finds it by its address in `ebx`.
 pub(crate) fn write(
     memory: &GuestMemoryMmap,
-    memory_len: u64,
-    cmdline: &CommandLine,
+    map: &[Entry],
     initramfs: Option<LoadedInitramfs>,
     rsdp: u64,
 ) -> Result<(), HostError> {
-    let failed = |e: vm_memory::GuestMemoryError| {
-        HostError::on("write boot data", "command line", std::io::Error::other(e))
-    };
-    memory
-        .write_slice(cmdline.as_bytes_with_nul(), GuestAddress(COMMAND_LINE))
-        .map_err(failed)?;
-    let map = memory_map(memory_len);
+    let map: Vec<_> = map
+        .iter()
+        .map(|entry| hvm_memmap_table_entry {
+            addr: entry.start,
+            size: entry.len,
+            type_: entry.kind as u32,
+            reserved: 0,
+        })
+        .collect();
     let modules: Vec<_> = initramfs
         .map(|initramfs| hvm_modlist_entry {
             paddr: initramfs.start,
@@ -62,24 +60,6 @@ pub(crate) fn write(
     }
     PvhBootConfigurator::write_bootparams(&params, memory)
         .map_err(|e| HostError::on("write boot data", "start info", std::io::Error::other(e)))
-}
-
-/// RAM as the guest may use it: all but what lies behind its back below 1 MiB.
-fn memory_map(memory_len: u64) -> Vec<hvm_memmap_table_entry> {
-    let entry = |start: u64, end: u64, type_| hvm_memmap_table_entry {
-        addr: start,
-        size: end - start,
-        type_,
-        reserved: 0,
-    };
-    let mut map = vec![
-        entry(0, RESERVED_START, RAM),
-        entry(RESERVED_START, HIGH_MEMORY_START, RESERVED),
-    ];
-    for Range { start, len } in memory::ranges(memory_len) {
-        map.push(entry(start.max(HIGH_MEMORY_START), start + len, RAM));
-    }
-    map
 }
 
 #[cfg(test)]

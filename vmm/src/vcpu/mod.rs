@@ -33,6 +33,7 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
 
+use crate::boot::Entry;
 use crate::boot_report::{BootClock, Moment};
 use crate::bus::Bus;
 use crate::error::HostError;
@@ -95,8 +96,11 @@ impl Vcpu {
     }
 
     /// Makes this the vCPU that enters the kernel at `entry`.
-    pub(crate) fn boot_at(&self, entry: u64) -> Result<(), HostError> {
-        registers::enter_pvh(&self.fd, entry)
+    pub(crate) fn boot_at(&self, entry: Entry) -> Result<(), HostError> {
+        match entry {
+            Entry::Pvh(address) => registers::enter_pvh(&self.fd, address),
+            Entry::Linux64(address) => registers::enter_linux64(&self.fd, address),
+        }
     }
 
     /// Where to ask something of this vCPU's thread.

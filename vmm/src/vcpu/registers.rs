@@ -3,14 +3,19 @@
 use std::fmt;
 use std::io;
 
-use kvm_bindings::{Msrs, kvm_msr_entry, kvm_regs, kvm_segment};
+use kvm_bindings::{Msrs, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs};
 use kvm_ioctls::VcpuFd;
 
+use crate::boot::long_mode::{CODE_SELECTOR, DATA_SELECTOR, GDT_LEN};
 use crate::error::HostError;
-use crate::layout::START_INFO;
+use crate::layout::{GDT, PAGE_TABLES, START_INFO, ZERO_PAGE};
 
 /// Protected mode without paging; the second bit is fixed on all processors since the 387.
 const CR0_PROTECTED: u64 = 0x11;
+const CR0_PAGING: u64 = 1 << 31;
+const CR4_PAE: u64 = 1 << 5;
+/// `EFER`: long mode enabled, and active.
+const EFER_LONG_MODE: u64 = 1 << 8 | 1 << 10;
 /// A flag register with nothing set but the bit that always is.
 const RFLAGS_CLEAR: u64 = 0x2;
 /// `RFLAGS.IF`.
@@ -25,34 +30,77 @@ const MTRR_WRITE_BACK: u64 = 1 << 11 | 6;
 /// Sets the boot vCPU up to enter a PVH kernel at `entry`: flat 32-bit protected mode, paging off,
 /// `ebx` at the start info.
 pub(crate) fn enter_pvh(vcpu: &VcpuFd, entry: u64) -> Result<(), HostError> {
-    const CODE: u8 = 0b1011; // execute, read, accessed
-    const DATA: u8 = 0b0011; // read, write, accessed
-    const TASK: u8 = 0b1011; // busy 32-bit TSS
+    let general = kvm_regs {
+        rip: entry,
+        rbx: START_INFO,
+        rflags: RFLAGS_CLEAR,
+        ..Default::default()
+    };
+    enter(vcpu, &general, |special| {
+        set_segments(special, flat(0x8, CODE), flat(0x10, DATA));
+        special.cr0 = CR0_PROTECTED;
+    })
+}
+
+/// Sets the boot vCPU up to enter a kernel at `entry` by the 64-bit boot protocol: long mode with
+/// the first 4 GiB mapped one to one, `rsi` at the zero page.
+pub(crate) fn enter_linux64(vcpu: &VcpuFd, entry: u64) -> Result<(), HostError> {
+    let general = kvm_regs {
+        rip: entry,
+        rsi: ZERO_PAGE,
+        rflags: RFLAGS_CLEAR,
+        ..Default::default()
+    };
+    enter(vcpu, &general, |special| {
+        let code = kvm_segment {
+            l: 1,
+            db: 0,
+            ..flat(CODE_SELECTOR, CODE)
+        };
+        set_segments(special, code, flat(DATA_SELECTOR, DATA));
+        special.gdt.base = GDT;
+        special.gdt.limit = GDT_LEN as u16 - 1;
+        special.cr3 = PAGE_TABLES;
+        special.cr4 = CR4_PAE;
+        special.cr0 = CR0_PROTECTED | CR0_PAGING;
+        special.efer = EFER_LONG_MODE;
+    })
+}
+
+/// Sets the registers of a vCPU that has not run.
+fn enter(
+    vcpu: &VcpuFd,
+    general: &kvm_regs,
+    change: impl FnOnce(&mut kvm_sregs),
+) -> Result<(), HostError> {
     let mut special = vcpu
         .get_sregs()
         .map_err(|e| HostError::new("KVM_GET_SREGS", e))?;
-    special.cs = flat(0x8, CODE);
-    special.ds = flat(0x10, DATA);
-    special.es = special.ds;
-    special.fs = special.ds;
-    special.gs = special.ds;
-    special.ss = special.ds;
+    change(&mut special);
+    vcpu.set_sregs(&special)
+        .map_err(|e| HostError::new("KVM_SET_SREGS", e))?;
+    vcpu.set_regs(general)
+        .map_err(|e| HostError::new("KVM_SET_REGS", e))
+}
+
+/// Segment types: code that may be read, data that may be written, a task in use; all accessed.
+const CODE: u8 = 0b1011;
+const DATA: u8 = 0b0011;
+const TASK: u8 = 0b1011;
+
+fn set_segments(special: &mut kvm_sregs, code: kvm_segment, data: kvm_segment) {
+    special.cs = code;
+    special.ds = data;
+    special.es = data;
+    special.fs = data;
+    special.gs = data;
+    special.ss = data;
     special.tr = kvm_segment {
         limit: 0x67,
         type_: TASK,
         present: 1,
         ..Default::default()
     };
-    special.cr0 = CR0_PROTECTED;
-    vcpu.set_sregs(&special)
-        .map_err(|e| HostError::new("KVM_SET_SREGS", e))?;
-    vcpu.set_regs(&kvm_regs {
-        rip: entry,
-        rbx: START_INFO,
-        rflags: RFLAGS_CLEAR,
-        ..Default::default()
-    })
-    .map_err(|e| HostError::new("KVM_SET_REGS", e))
 }
 
 /// A segment over all of the first 4 GiB.
