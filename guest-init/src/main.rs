@@ -78,8 +78,9 @@ mod user;
 use std::time::Duration;
 
 /// How long the port may take to appear after the kernel started us. The host has a deadline of
-/// its own for the whole boot; this one only turns a silent guest into one that says why.
-const PORT_DEADLINE: Duration = Duration::from_secs(30);
+/// its own for the whole boot, usually of 30 s; this one only turns a silent guest into one that says
+/// why, or at least shows by its end that it came this far.
+const PORT_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Entry point. The runtime of `std` is left out because it aborts, before anything of ours runs,
 /// when neither `/dev/console` nor `/dev/null` exists yet.
@@ -114,8 +115,13 @@ fn run() -> String {
     }
     let switches = cmdline::Switches::read();
     console::set_trace(switches.trace);
-    // Listed modules may hold the drivers that everything below needs.
-    modules::load_listed();
+    // Listed modules may hold the drivers that everything below needs, the console's among them.
+    if let Some(problems) = modules::load_listed() {
+        console::attach();
+        for problem in problems {
+            console::say(format_args!("{problem}"));
+        }
+    }
     // The port first: the host answers its opening while the rest is being set up.
     let found = port::open_if_present();
     for problem in boot::remaining_mounts() {

@@ -9,24 +9,20 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::console::{say, trace};
-
 const LIST: &str = "/etc/forebay/modules";
 
 /// `MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`.
 const COMPRESSED: i32 = 4;
 
-/// Loads every listed module. A module that does not load is a line on the console.
-pub(crate) fn load_listed() {
-    let Ok(list) = std::fs::read_to_string(LIST) else {
-        return;
+/// Loads every listed module, and returns what went wrong, to be said when there is a console; `None`
+/// where nothing is listed.
+pub(crate) fn load_listed() -> Option<Vec<String>> {
+    let list = std::fs::read_to_string(LIST).ok()?;
+    let problem = |path| match load(path) {
+        Ok(()) | Err(Errno::EXIST) => None,
+        Err(error) => Some(format!("cannot load module {path}: {error}")),
     };
-    for path in listed(&list) {
-        match load(path) {
-            Ok(()) | Err(Errno::EXIST) => trace!("loaded {path}"),
-            Err(error) => say(format_args!("cannot load module {path}: {error}")),
-        }
-    }
+    Some(listed(&list).filter_map(problem).collect())
 }
 
 fn listed(list: &str) -> impl Iterator<Item = &str> {

@@ -1,8 +1,10 @@
 //! Running the programs that builds stand on, with errors that show the command and its last words.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use crate::{Error, Result};
 
@@ -24,16 +26,43 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
             source,
         })?;
     if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
-        let mut tail: VecDeque<_> = said.lines().rev().take(TAIL_LINES).collect();
-        tail.make_contiguous().reverse();
-        return Err(Error::Command {
-            command: text,
-            status: done.status,
-            tail: Vec::from(tail).join("\n"),
-        });
+        return Err(failed(text, &done));
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// That a program ended so, with the last of what it said on standard error.
+fn failed(command: String, done: &Output) -> Error {
+    let said = String::from_utf8_lossy(&done.stderr);
+    let mut tail: VecDeque<_> = said.lines().rev().take(TAIL_LINES).collect();
+    tail.make_contiguous().reverse();
+    Error::Command {
+        command,
+        status: done.status,
+        tail: Vec::from(tail).join("\n"),
+    }
+}
+
+/// Runs a program to its end, its standard output going into a new file.
+///
+/// # Errors
+/// As [`output`], or [`Error::File`].
+pub(crate) fn output_into(command: &mut Command, target: &Path) -> Result<()> {
+    let text = describe(command);
+    let file = File::create(target).map_err(Error::file("create", target))?;
+    let done = command
+        .stdin(Stdio::null())
+        .stdout(file)
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(|source| Error::Start {
+            command: text.clone(),
+            source,
+        })?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(failed(text, &done))
 }
 
 /// Runs a program to its end and hands every line it prints, on either stream, to `line`.

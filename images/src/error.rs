@@ -140,6 +140,15 @@ pub enum Error {
         lines: Vec<String>,
     },
 
+    /// A kernel package lacks what a guest cannot do without.
+    #[error("kernel package {package}: {reason}")]
+    KernelPackage {
+        /// Its name.
+        package: String,
+        /// What is missing or not as expected.
+        reason: String,
+    },
+
     /// Neither `$FOREBAY_CACHE`, `$XDG_CACHE_HOME` nor `$HOME` says where the cache is.
     #[error("no place for the cache: set FOREBAY_CACHE to a directory")]
     NoCacheDirectory,

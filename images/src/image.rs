@@ -34,6 +34,18 @@ pub(crate) const CACHE_KIND: &str = "images";
 pub enum KernelKind {
     /// An uncompressed ELF `vmlinux` with a PVH entry note.
     Vmlinux,
+    /// A compressed kernel as distributions have it (`vmlinuz`), by the 64-bit boot protocol.
+    BzImage,
+}
+
+impl KernelKind {
+    /// As in `image.json`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Vmlinux => "vmlinux",
+            Self::BzImage => "bzimage",
+        }
+    }
 }
 
 /// A guest image that was opened: paths and facts, no open files.
@@ -285,11 +297,10 @@ pub(crate) fn describe(directory: &Path, parts: Parts<'_>) -> Result<String> {
 }
 
 fn digest_of(file_digests: &[String], kind: KernelKind, cmdline: &str) -> String {
-    let KernelKind::Vmlinux = kind;
     file_digests
         .iter()
         .fold(
-            ContentKey::new("image").text("vmlinux").text(cmdline),
+            ContentKey::new("image").text(kind.name()).text(cmdline),
             |key, file| key.text(file),
         )
         .digest()

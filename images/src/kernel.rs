@@ -1,4 +1,5 @@
-//! The guest kernel: from the distribution's kernel source package to a stripped `vmlinux`.
+//! The guest kernel: from the distribution's kernel source package to a stripped `vmlinux`. Beside it
+//! [`cloud`] has the distribution's own kernel as a guest's.
 //!
 //! Owns the recipe and its cache entries. Called by the command line and by developer tasks, never
 //! while a virtual machine starts. The options and their reasons are in `kernel-config/`.
@@ -17,7 +18,10 @@
 //! kernel that works. `kernel.json` says what it was made of. Builder, host, time and environment
 //! are fixed, so that the same compiler gives the same bytes.
 
+pub mod cloud;
 mod fragment;
+mod modules;
+mod payload;
 
 use std::fs;
 use std::path::{Path, PathBuf};

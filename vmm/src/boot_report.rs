@@ -11,6 +11,7 @@ pub(crate) struct BootClock {
     setup_done: OnceLock<Instant>,
     loaded: OnceLock<Instant>,
     entered: OnceLock<Instant>,
+    device_found: OnceLock<Instant>,
     driver_found: OnceLock<Instant>,
     port_opened: OnceLock<Instant>,
     ready: OnceLock<Instant>,
@@ -35,6 +36,8 @@ pub(crate) enum Moment {
     Loaded,
     /// The boot vCPU enters the guest for the first time.
     Entered,
+    /// The guest's kernel has looked at the console device: it can drive virtio-mmio.
+    DeviceFound,
     /// The guest's kernel has taken the console device.
     DriverFound,
     /// The agent in the guest has opened its port.
@@ -50,6 +53,7 @@ impl BootClock {
             setup_done: OnceLock::new(),
             loaded: OnceLock::new(),
             entered: OnceLock::new(),
+            device_found: OnceLock::new(),
             driver_found: OnceLock::new(),
             port_opened: OnceLock::new(),
             ready: OnceLock::new(),
@@ -62,6 +66,7 @@ impl BootClock {
             Moment::SetUp => &self.setup_done,
             Moment::Loaded => &self.loaded,
             Moment::Entered => &self.entered,
+            Moment::DeviceFound => &self.device_found,
             Moment::DriverFound => &self.driver_found,
             Moment::PortOpened => &self.port_opened,
             Moment::Ready => &self.ready,
@@ -90,6 +95,7 @@ impl BootClock {
             set_up: since_start(Moment::SetUp),
             loaded: since_start(Moment::Loaded),
             first_instruction: since_start(Moment::Entered),
+            device_found: since_start(Moment::DeviceFound),
             driver_found: since_start(Moment::DriverFound),
             port_opened: since_start(Moment::PortOpened),
             ready: since_start(Moment::Ready),
@@ -110,7 +116,9 @@ pub struct BootReport {
     pub loaded: Option<Duration>,
     /// The guest executes its first instruction.
     pub first_instruction: Option<Duration>,
-    /// The guest's kernel has found the console device: shortly before it starts PID 1.
+    /// The guest's kernel has found the console device, by its driver for virtio-mmio.
+    pub device_found: Option<Duration>,
+    /// The guest's kernel has taken the console device, by its driver for virtio consoles: shortly before it starts PID 1.
     pub driver_found: Option<Duration>,
     /// The agent, PID 1 of the guest, has opened its port.
     pub port_opened: Option<Duration>,
@@ -131,7 +139,8 @@ impl fmt::Display for BootReport {
             (self.set_up, "VM set up"),
             (self.loaded, "kernel loaded"),
             (self.first_instruction, "first instruction"),
-            (self.driver_found, "kernel found the console device"),
+            (self.device_found, "kernel found the console device"),
+            (self.driver_found, "kernel took the console device"),
             (self.port_opened, "agent opened its port"),
             (self.ready, "agent ready"),
         ] {

@@ -129,7 +129,7 @@ impl Doorbell for Bell {
     }
 }
 
-/// The console device; notes when the guest's driver takes it.
+/// The console device; notes when the guest's drivers find and take it.
 struct Observed {
     console: Arc<Console>,
     clock: Arc<BootClock>,
@@ -162,6 +162,8 @@ impl VirtioDevice for Observed {
     }
 
     fn reset(&self) {
+        // The first thing that a driver does with a device.
+        self.clock.note(Moment::DeviceFound);
         self.console.reset();
     }
 }

@@ -14,7 +14,7 @@ const CONSOLE_LINES: usize = 20;
 /// What kernels print, and what that means here. The first that is found counts, so what is behind
 /// something else stands before it: a kernel that cannot use its initramfs goes on, and panics about
 /// what it then does not find.
-const KNOWN: [(&str, &str); 11] = [
+const KNOWN: [(&str, &str); 15] = [
     (
         "Unable to load the System Description Tables",
         "the kernel cannot read the ACPI tables: build it with CONFIG_ACPI=y and CONFIG_PCI=y",
@@ -22,6 +22,11 @@ const KNOWN: [(&str, &str); 11] = [
     (
         "Initramfs unpacking failed: write error",
         "the guest has too little memory to unpack its initramfs: give it more with `memory_mib`",
+    ),
+    (
+        "Initramfs unpacking failed: compression method",
+        "the initramfs is compressed and this kernel cannot unpack it: build the kernel with the \
+         CONFIG_RD_ option of that compression, or leave the initramfs uncompressed",
     ),
     (
         "Initramfs unpacking failed",
@@ -38,7 +43,7 @@ const KNOWN: [(&str, &str); 11] = [
     (
         "Failed to execute /init",
         "`/init` in the initramfs cannot be executed: it must be executable, for x86-64, and static \
-         or have its loader beside it",
+         or have its loader beside it; and the kernel needs CONFIG_BINFMT_ELF=y",
     ),
     (
         "Requested init ",
@@ -56,8 +61,21 @@ const KNOWN: [(&str, &str); 11] = [
     ),
     (
         "Unable to mount root fs",
-        "the kernel got no initramfs, or one without `/init`: check that the image was built whole, \
-         or give one with `initramfs(path)`",
+        "the kernel got no initramfs, or one without `/init`, or cannot use any: check that the \
+         image was built whole, or give one with `initramfs(path)`; and the kernel needs \
+         CONFIG_BLK_DEV_INITRD=y",
+    ),
+    (
+        "cannot mount devtmpfs",
+        "the kernel cannot show its devices to the agent: build it with CONFIG_DEVTMPFS=y",
+    ),
+    (
+        "cannot mount sysfs",
+        "the agent cannot look for its port: build the kernel with CONFIG_SYSFS=y",
+    ),
+    (
+        "cannot mount proc",
+        "the agent cannot look at its processes: build the kernel with CONFIG_PROC_FS=y",
     ),
     (
         "Attempted to kill init",
@@ -75,7 +93,12 @@ pub(crate) fn boot_failure(machine: &Machine, reason: StopReason) -> BootFailure
     } else {
         BootPhase::KernelStart
     };
-    let cause = likely_cause(phase, &reason, &machine.console_log().text());
+    let drivers = match (report.device_found, report.driver_found) {
+        (_, Some(_)) => Drivers::Both,
+        (Some(_), None) => Drivers::TransportOnly,
+        (None, None) => Drivers::Neither,
+    };
+    let cause = likely_cause(phase, drivers, &reason, &machine.console_log().text());
     BootFailure {
         phase,
         elapsed: machine.uptime(),
@@ -85,16 +108,58 @@ pub(crate) fn boot_failure(machine: &Machine, reason: StopReason) -> BootFailure
     }
 }
 
-fn likely_cause(phase: BootPhase, reason: &StopReason, console: &str) -> Option<&'static str> {
+/// Which of the two drivers that the console device needs the guest's kernel has shown to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drivers {
+    /// It has not even looked at the device.
+    Neither,
+    /// It has found the device, by the driver for virtio-mmio, and not taken it.
+    TransportOnly,
+    Both,
+}
+
+fn likely_cause(
+    phase: BootPhase,
+    drivers: Drivers,
+    reason: &StopReason,
+    console: &str,
+) -> Option<&'static str> {
     if let Some((_, cause)) = KNOWN.iter().find(|(text, _)| console.contains(text)) {
         return Some(cause);
     }
+    if reason.is_requested() {
+        return None;
+    }
+    // A guest that stands still, or in which PID 1 gave up waiting for its port.
+    let stuck = matches!(
+        reason,
+        StopReason::BootDeadline { .. } | StopReason::PowerOff
+    );
+    match (drivers, reason) {
+        // Without ACPI, switching itself off is nothing but halting.
+        (Drivers::Neither, StopReason::BootDeadline { halted: true, .. }) => {
+            return Some(
+                "the kernel ran to its end without finding the console device and cannot switch \
+                 the machine off: build it with CONFIG_ACPI=y and CONFIG_PCI=y",
+            );
+        }
+        (Drivers::Neither, _) if stuck => {
+            return Some(
+                "the kernel has not found the console device: build it with CONFIG_VIRTIO_MMIO=y \
+                 and CONFIG_ACPI=y, or, where the driver is a module as in distributions' \
+                 kernels, give the initramfs layer with that kernel's modules; if it hangs \
+                 earlier (as without CONFIG_KVM_GUEST=y), `earlyprintk=serial loglevel=7` on the command line shows where",
+            );
+        }
+        (Drivers::TransportOnly, _) if stuck => {
+            return Some(
+                "the kernel has found the console device and has no driver for it: build it with \
+                 CONFIG_VIRTIO_CONSOLE=y, or give the initramfs layer with that module",
+            );
+        }
+        _ => {}
+    }
     match (phase, reason) {
-        (_, reason) if reason.is_requested() => None,
-        (BootPhase::KernelStart, StopReason::BootDeadline { .. }) => Some(
-            "the kernel has no virtio-mmio or virtio-console driver built in, or hangs early: add \
-             `earlyprintk=serial loglevel=7` to the command line to see",
-        ),
         (BootPhase::KernelStart, StopReason::TripleFault { .. } | StopReason::Reboot) => Some(
             "the kernel crashed before it could print: it may be built for another machine or be \
              damaged",

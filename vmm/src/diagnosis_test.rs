@@ -13,7 +13,7 @@ fn overdue() -> StopReason {
 
 /// What is said of a console that ends in a panic.
 fn cause(console: &str) -> &'static str {
-    likely_cause(BootPhase::KernelToAgent, &panic(), console).unwrap()
+    likely_cause(BootPhase::KernelToAgent, Drivers::Both, &panic(), console).unwrap()
 }
 
 #[test]
@@ -68,19 +68,92 @@ fn silence_is_explained_by_how_far_it_came() {
         BootPhase::AgentHandshake,
     ]
     .into_iter()
-    .map(|phase| likely_cause(phase, &overdue(), "").unwrap())
+    .map(|phase| {
+        let drivers = match phase {
+            BootPhase::KernelStart => Drivers::Neither,
+            _ => Drivers::Both,
+        };
+        likely_cause(phase, drivers, &overdue(), "").unwrap()
+    })
     .collect();
     assert_eq!(causes.len(), 3);
 }
 
 #[test]
+fn the_option_that_a_silent_kernel_lacks_follows_from_what_it_did_with_the_device() {
+    let cause = |drivers, reason: &StopReason| {
+        likely_cause(BootPhase::KernelStart, drivers, reason, "").unwrap()
+    };
+    let halted = StopReason::BootDeadline {
+        limit_ms: 1,
+        halted: true,
+    };
+    for stuck in [overdue(), StopReason::PowerOff] {
+        let neither = cause(Drivers::Neither, &stuck);
+        assert!(neither.contains("CONFIG_VIRTIO_MMIO=y"), "{neither}");
+        assert!(neither.contains("modules"), "{neither}");
+        let console = cause(Drivers::TransportOnly, &stuck);
+        assert!(console.contains("CONFIG_VIRTIO_CONSOLE=y"), "{console}");
+    }
+    // Only without ACPI can a guest that wants to be off do no more than halt.
+    let without_acpi = cause(Drivers::Neither, &halted);
+    assert!(without_acpi.contains("CONFIG_ACPI=y"), "{without_acpi}");
+    assert!(!without_acpi.contains("CONFIG_VIRTIO_MMIO"));
+}
+
+#[test]
+fn the_option_that_the_console_speaks_of_is_named() {
+    for (console, option) in [
+        (
+            "ACPI Error: AE_BAD_PARAMETER, During Region initialization (20240827/tbxfload-52)\n\
+             ACPI: Unable to load the System Description Tables\n",
+            "CONFIG_PCI=y",
+        ),
+        (
+            "Initramfs unpacking failed: compression method zstd not configured\n",
+            "CONFIG_RD_",
+        ),
+        (
+            "Failed to execute /init (error -8)\nRun /sbin/init as init process\n",
+            "CONFIG_BINFMT_ELF=y",
+        ),
+        (
+            "VFS: Cannot open root device \"\" or unknown-block(0,0): error -6\n\
+             Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)\n",
+            "CONFIG_BLK_DEV_INITRD=y",
+        ),
+        (
+            "forebay-init: cannot mount devtmpfs on /dev: No such device (os error 19)\n\
+             forebay-init: fatal: no agent port: timed out\n",
+            "CONFIG_DEVTMPFS=y",
+        ),
+    ] {
+        assert!(
+            cause(console).contains(option),
+            "{option}: {}",
+            cause(console)
+        );
+    }
+}
+
+#[test]
 fn nothing_is_invented() {
     assert_eq!(
-        likely_cause(BootPhase::KernelToAgent, &StopReason::Requested, ""),
+        likely_cause(
+            BootPhase::KernelStart,
+            Drivers::Neither,
+            &StopReason::Requested,
+            ""
+        ),
         None
     );
     assert_eq!(
-        likely_cause(BootPhase::KernelToAgent, &panic(), "something new"),
+        likely_cause(
+            BootPhase::KernelToAgent,
+            Drivers::Both,
+            &panic(),
+            "something new"
+        ),
         None
     );
 }

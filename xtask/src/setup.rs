@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use forebay_images::kernel::cloud::{self, CloudKernel};
 use forebay_images::kernel::{self, Fragment, Kernel};
 use forebay_images::progress::Progress;
 use forebay_images::{Cache, ContentKey, Image, InitramfsBuilder, default_image};
@@ -19,6 +20,7 @@ use crate::{apt, place, workspace};
 const LAYER_RECIPE: &str = "1";
 
 /// What is needed to run guests.
+#[derive(Clone)]
 pub(crate) struct Guest {
     /// The default image.
     pub(crate) image: Image,
@@ -84,6 +86,16 @@ fn kernel(cache: &Cache, progress: &dyn Progress) -> Result<Kernel> {
     }
     apt::ensure(kernel::BUILD_PACKAGES, progress)?;
     Ok(kernel::get_or_build(cache, &fragment, progress)?)
+}
+
+/// The distribution's own kernel.
+pub(crate) fn cloud_kernel(progress: &dyn Progress) -> Result<CloudKernel> {
+    let cache = Cache::of_user()?;
+    if let Some(kernel) = cloud::cached(&cache)? {
+        return Ok(kernel);
+    }
+    apt::ensure(cloud::PACKAGES, progress)?;
+    Ok(cloud::get_or_fetch(&cache, progress)?)
 }
 
 /// An initramfs layer with one program.

@@ -8,12 +8,15 @@ use clap::Args;
 use forebay_images::progress::Progress;
 
 use crate::place::Place;
+use crate::setup::Guest;
 use crate::verdict::Verdict;
 use crate::workspace::{self, Artifact, cargo};
 use crate::{arrows, fuzz, lint, place, setup, vm_tests};
 
 /// The package whose integration tests boot guests.
 const VM_TESTS: &str = "forebay-tests";
+/// Of these, the one that boots the distribution's kernel too: its files are large to carry along.
+const KERNEL_TESTS: &str = "kernels";
 /// Its benchmark, which tells them what memory is held; the variable names it to them.
 const BENCH: (&str, &str) = ("FOREBAY_BENCH", "forebay-bench");
 
@@ -64,6 +67,11 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
         }
     }
     for program in chosen(&programs, &options.vm) {
+        let guest = if program.name == KERNEL_TESTS {
+            with_cloud_kernel(&guest, progress)?
+        } else {
+            guest.clone()
+        };
         let verdict = vm_tests::run(
             &program.name,
             &program.path,
@@ -93,6 +101,16 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The guest, with the distribution's kernel beside it.
+fn with_cloud_kernel(guest: &Guest, progress: &dyn Progress) -> Result<Guest> {
+    let mut guest = guest.clone();
+    let kernel = setup::cloud_kernel(progress)?;
+    guest
+        .named
+        .push((place::CLOUD_KERNEL_VARIABLE, kernel.directory));
+    Ok(guest)
 }
 
 /// The integration tests among a package's test programs, all or those named.
