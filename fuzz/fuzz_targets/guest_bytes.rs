@@ -157,6 +157,8 @@ impl World {
                 match event {
                     Event::Bootstrap(_) => self.guest.ready(Ready::default()),
                     Event::Start { id, .. } => self.commands.start(id),
+                    Event::Quiesce(_) => self.guest.quiesced(Ok(())),
+                    Event::Renew(_) => self.guest.renewed(Ok(())),
                     _ => {}
                 }
             }

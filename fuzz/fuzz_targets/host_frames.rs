@@ -9,7 +9,9 @@ use bytes::Bytes;
 use forebay_exec_proto::frame::ToGuest;
 use forebay_exec_proto::host::{self, Config, Start, Stdin};
 use forebay_exec_proto::pair::{argv, now, set_now};
-use forebay_exec_proto::{ExecId, FRAME_MAX, HEADER_LEN, Ready, Stream, guest};
+use forebay_exec_proto::{
+    CAPABILITIES, ExecId, FRAME_MAX, HEADER_LEN, Ready, Renewal, Secret, Stream, guest,
+};
 use forebay_fuzz::{KINDS_FROM_GUEST, check_host, deliver, frame, limits};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -76,7 +78,10 @@ impl Application {
             let bootstrap = self.host.poll_transmit().expect("the bootstrap is due");
             agent.handle_bytes(&bootstrap.head).expect("honest");
             agent.handle_bytes(&bootstrap.body).expect("honest");
-            agent.ready(Ready::default());
+            agent.ready(Ready {
+                capabilities: Some(CAPABILITIES.map(str::to_owned).into()),
+                ..Ready::default()
+            });
             let mut buf = vec![0; FRAME_MAX];
             if let guest::Transmit::Frame(n) = agent.poll_transmit(&mut buf) {
                 assert_eq!(deliver(&mut self.host, &buf[..n]), None);
@@ -118,7 +123,7 @@ impl Application {
     }
 
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let step = u.int_in_range(0..=18u8)?;
+        let step = u.int_in_range(0..=20u8)?;
         if self.handles.is_empty() && (6..=14).contains(&step) {
             return Ok(());
         }
@@ -176,6 +181,19 @@ impl Application {
                 set_now(now() + Duration::from_millis(u.int_in_range(0..=8000)?));
                 self.host.expire(now());
                 assert!(self.host.next_deadline().is_none_or(|next| next > now()));
+            }
+            18 => {
+                let _ = self.host.quiesce(Duration::from_millis(5));
+                let _ = self.host.thaw(now());
+            }
+            19 => {
+                let renewal = Renewal {
+                    entropy: Secret([1; 32]),
+                    generation: [2; 16],
+                    hostname: u.arbitrary::<bool>()?.then(|| "copy".to_owned()),
+                };
+                let _ = self.host.quiesce(Duration::from_millis(5));
+                let _ = self.host.renew(renewal, now());
             }
             _ => self.open(),
         }

@@ -3,7 +3,7 @@
 #![no_main]
 
 use arbitrary::{Result, Unstructured};
-use forebay_exec_proto::host::{Conn, RestoreError, RestoreOptions, SavedConn};
+use forebay_exec_proto::host::{Conn, RestoreError, RestoreOptions, SaveError, SavedConn};
 use forebay_exec_proto::model::World;
 use forebay_exec_proto::{FRAME_MAX, HEADER_LEN};
 use forebay_fuzz::{KINDS_FROM_GUEST, check_host, deliver, frame, limits, op};
@@ -18,7 +18,11 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..u.int_in_range(0..=40u8)? {
         world.apply(&op(u)?);
     }
-    let mut bytes = world.host().save().expect("both ends are honest").encode();
+    let saved = match world.host().save() {
+        Err(SaveError::Quiescing) => return Ok(()),
+        saved => saved.expect("both ends are honest"),
+    };
+    let mut bytes = saved.encode();
     for _ in 0..u.int_in_range(0..=16u8)? {
         if !bytes.is_empty() {
             change(u, &mut bytes)?;

@@ -14,10 +14,14 @@ mod commands;
 pub use commands::Commands;
 
 /// Kinds that a host, or a client, sends.
-pub const KINDS_TO_GUEST: [u8; 10] = [0x01, 0x02, 0x03, 0x04, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15];
+pub const KINDS_TO_GUEST: [u8; 12] = [
+    0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15,
+];
 
 /// Kinds that a guest, or a relay, sends.
-pub const KINDS_FROM_GUEST: [u8; 10] = [0x81, 0x82, 0x83, 0x90, 0x91, 0x92, 0x93, 0x94, 0x95, 0x96];
+pub const KINDS_FROM_GUEST: [u8; 12] = [
+    0x81, 0x82, 0x83, 0x84, 0x85, 0x90, 0x91, 0x92, 0x93, 0x94, 0x95, 0x96,
+];
 
 /// Most executions that a frame names; the first is 1.
 const IDS: u64 = 8;
@@ -66,7 +70,7 @@ pub fn perhaps_spoilt(u: &mut Unstructured<'_>, conn: &mut host::Conn) -> Result
 /// # Errors
 /// The input ends within it.
 pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
-    let op = u.int_in_range(0..=23u8)?;
+    let op = u.int_in_range(0..=27u8)?;
     let exec = u.int_in_range(0..=5usize)?;
     let stream = u.arbitrary()?;
     let n = u.int_in_range(1..=2000usize)?;
@@ -99,6 +103,10 @@ pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
         20 => Op::Ping,
         21 => Op::StartWithin { ms: n * exec },
         22 => Op::Pass { ms: n * 4 },
+        23 => Op::Quiesce,
+        24 => Op::Freeze { done: stream },
+        25 => Op::Renew { dull: stream },
+        26 => Op::Thaw,
         _ => Op::Restore,
     })
 }
@@ -136,12 +144,17 @@ pub fn frame(u: &mut Unstructured<'_>, kinds: &[u8]) -> Result<Vec<u8>> {
 
 /// Bodies that some kind of frame can have.
 fn payload(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
-    /// An exit with a code, one by a signal, a failure, a stdin error.
-    const BODIES: [&[u8]; 4] = [
+    /// An exit with a code, one by a signal, a failure, a stdin error, answers to the first
+    /// question, a quiesce, a renewal.
+    const BODIES: [&[u8]; 8] = [
         b"\xa2\x00\x03\x02\x05",
         b"\xa2\x01\x09\x02\x05",
         b"\xa3\x00\x01\x02\x61s\x03\x61m",
         b"\xa3\x00\x18\x20\x01\x61n\x02\x61m",
+        b"\xa1\x00\x01",
+        b"\xa2\x00\x01\x01\x61e",
+        b"\xa2\x00\x01\x01\x05",
+        b"\xa2\x00\x02\x01\x05",
     ];
     Ok(match u.int_in_range(0..=6u8)? {
         0 => Vec::new(),

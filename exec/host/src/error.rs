@@ -1,5 +1,5 @@
 //! What can go wrong, one enum per operation: running a command, writing its stdin, controlling
-//! it. "Never ran", "ran and exited" and "connection lost" are different things here, and a
+//! it, bringing the guest to rest, renewing it. "Never ran", "ran and exited" and "connection lost" are different things here, and a
 //! program that exits with 1 is none of them.
 
 use std::io;
@@ -136,6 +136,79 @@ pub enum ControlError {
     /// The execution has ended. No other process was reached.
     #[error("the execution has ended")]
     Ended,
+    /// The VM, or the agent in it, is gone.
+    #[error("the VM is gone: {reason}")]
+    VmGone {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The guest's commands were not frozen. Nothing is.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuiesceError {
+    /// The guest's agent is too old to freeze anything, or this hub faces a VM of another process.
+    /// Nothing was sent.
+    #[error(
+        "the guest's agent does not have the capability \"quiesce\"; rebuild the guest image, and \
+         ask the program that has the VM"
+    )]
+    Unsupported,
+    /// It is quiesced already, or somebody else waits for that. Nothing was sent.
+    #[error("the guest is quiesced, or is being so, already; thaw it first")]
+    Busy,
+    /// The guest says why something does not stand still.
+    #[error("the guest could not be quiesced: {reason}")]
+    Failed {
+        /// Why, with what goes on.
+        reason: String,
+    },
+    /// The guest did not say within two seconds more than this that everything stands still.
+    #[error("the guest did not say within {limit:?} that it is quiesced; it may be overloaded")]
+    TimedOut {
+        /// What the agent was given.
+        limit: Duration,
+    },
+    /// The VM, or the agent in it, is gone.
+    #[error("the VM is gone: {reason}")]
+    VmGone {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A guest was not made another one. What was frozen still is, unless the agent says so later.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RenewError {
+    /// As [`QuiesceError::Unsupported`].
+    #[error(
+        "the guest's agent does not have the capability \"quiesce\"; rebuild the guest image, and \
+         ask the program that has the VM"
+    )]
+    Unsupported,
+    /// Another renewal, or a thaw, is under way. Nothing was sent.
+    #[error("the guest is being renewed already; wait for that")]
+    Busy,
+    /// The guest cannot have this hostname. Nothing was sent.
+    #[error("the guest cannot have the hostname: {why}")]
+    Hostname {
+        /// Why not.
+        why: String,
+    },
+    /// The guest says which step failed.
+    #[error("the guest could not be renewed: {reason}")]
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// The guest did not say within two seconds more than this that it is done.
+    #[error("the guest did not say within {limit:?} that it is renewed; it may be overloaded")]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+    },
     /// The VM, or the agent in it, is gone.
     #[error("the VM is gone: {reason}")]
     VmGone {

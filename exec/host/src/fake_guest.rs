@@ -22,7 +22,7 @@ use forebay_exec_proto::guest::Conn;
 use forebay_exec_proto::host::{Config, Verdict};
 use forebay_exec_proto::{ExecId, HEADER_LEN, Limits};
 
-use crate::{Client, Hub, Link};
+use crate::{Client, Hub, Link, RestoreOptions, SavedConn};
 
 use agent::{Agent, Command};
 
@@ -149,7 +149,20 @@ impl FakeVm {
     }
 
     fn around(config: Config) -> Arc<Self> {
-        let hub = Hub::new(config).unwrap();
+        Self::joined(Hub::new(config).unwrap(), Agent::default(), false)
+    }
+
+    /// A copy, as a snapshot makes one: the hub by way of the bytes of a state file, the guest as
+    /// it is.
+    pub(crate) fn restored(&self) -> Arc<Self> {
+        let saved = self.hub.save().unwrap();
+        let saved = SavedConn::decode(&saved.encode()).unwrap();
+        let hub = Hub::restore(saved, RestoreOptions::default()).unwrap();
+        let agent = self.agent.lock().unwrap().clone();
+        Self::joined(hub, agent, self.hold.load(Ordering::Relaxed))
+    }
+
+    fn joined(hub: Arc<Hub>, agent: Agent, hold: bool) -> Arc<Self> {
         let link = Arc::new(FakeLink::default());
         let weak: Weak<FakeLink> = Arc::downgrade(&link);
         hub.set_link(weak);
@@ -157,8 +170,8 @@ impl FakeVm {
             client: Client::new(Arc::clone(&hub)),
             hub,
             link,
-            agent: Mutex::new(Agent::default()),
-            hold: AtomicBool::new(false),
+            agent: Mutex::new(agent),
+            hold: AtomicBool::new(hold),
         })
     }
 
@@ -303,10 +316,23 @@ impl FakeVm {
         self.agent.lock().unwrap().commands.contains_key(&id)
     }
 
+    /// Looks at the agent, or changes what it does.
+    pub(crate) fn with_agent<T>(&self, act: impl FnOnce(&mut Agent) -> T) -> T {
+        act(&mut self.agent.lock().unwrap())
+    }
+
     /// The agent's end of the connection, for reports that no script makes.
     pub(crate) fn agent<T>(&self, act: impl FnOnce(&mut Conn) -> T) -> T {
         act(&mut self.agent.lock().unwrap().conn)
     }
+}
+
+/// Joins `hub` to a link that counts its kicks.
+pub(crate) fn counted(hub: &Hub) -> impl Fn() -> usize {
+    let link = Arc::new(FakeLink::default());
+    let weak: Weak<FakeLink> = Arc::downgrade(&link);
+    hub.set_link(weak);
+    move || link.kicks.load(Ordering::Relaxed)
 }
 
 /// Keeps the loop thread going.

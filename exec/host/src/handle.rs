@@ -100,6 +100,15 @@ impl ExecHandle {
         }
     }
 
+    /// The handle of an execution that was started by somebody else: what has been told of it is not
+    /// told again.
+    pub(crate) fn adopted(lease: Arc<Lease>, pid: Option<u32>, piped: bool) -> Self {
+        Self {
+            start_told: true,
+            ..Self::new(lease, pid.unwrap_or_default(), piped)
+        }
+    }
+
     /// The execution's id: never used again in this VM's life.
     #[must_use]
     pub fn id(&self) -> ExecId {
@@ -107,10 +116,17 @@ impl ExecHandle {
     }
 
     /// The program's process id in the guest. For people and logs: signals go by
-    /// [`signal`](Self::signal), which cannot reach another process.
+    /// [`signal`](Self::signal), which cannot reach another process. Zero for an execution that was
+    /// [adopted](crate::Hub::adopt) before its program ran, until it does.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.pid
+        match self.pid {
+            0 => self
+                .lease
+                .step(|inner, id| inner.conn.pid(id))
+                .unwrap_or_default(),
+            pid => pid,
+        }
     }
 
     /// The next event, in the order described at [`ExecEvent`]; `None` after the last.

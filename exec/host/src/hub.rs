@@ -20,6 +20,8 @@
 //! send, release the lock, kick the channel, wake. The device calls with its own locks held;
 //! its calls only note whom they concern, and [`Hub::settle`] wakes them when it has let go.
 
+mod quiesce;
+mod snapshot;
 mod state;
 mod wakes;
 
@@ -36,7 +38,9 @@ use crate::clock;
 use crate::error::ExecError;
 use crate::sync::{Mutex, MutexGuard, Notify};
 
+pub use snapshot::Adopted;
 pub(crate) use state::Inner;
+use wakes::Due;
 
 /// The channel towards the guest, implemented by the VMM.
 pub trait Link: Send + Sync {
@@ -73,6 +77,8 @@ pub struct Hub {
     ready: Notify,
     /// Wakes every caller that waits for control room; each then tries for itself.
     pub(crate) control_room: Notify,
+    /// Wakes whoever waits for the guest to come to rest, or to be renewed.
+    rest: Notify,
     chunks: Arc<Chunks>,
     /// Dropped with the hub: what ends with its last user.
     kept: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -111,6 +117,7 @@ impl Hub {
             link: OnceLock::new(),
             ready: Notify::new(),
             control_room: Notify::new(),
+            rest: Notify::new(),
             kept: OnceLock::new(),
         })
     }
@@ -201,7 +208,7 @@ impl Hub {
         if idle {
             self.chunks.release();
         }
-        due.carry_out(&self.ready, &self.control_room);
+        self.carry_out(due);
     }
 
     /// Kills the executions that have had their time, and tells whoever waits for one whose end
@@ -297,8 +304,12 @@ impl Hub {
         {
             link.expire_at(at);
         }
-        due.carry_out(&self.ready, &self.control_room);
+        self.carry_out(due);
         outcome
+    }
+
+    fn carry_out(&self, due: Due) {
+        due.carry_out(&self.ready, &self.control_room, &self.rest);
     }
 
     /// Does one thing under the lock for the device, which holds locks of its own: whom it

@@ -18,8 +18,8 @@ use tokio::io::AsyncReadExt as _;
 use crate::clock;
 use crate::fake_guest::{ByHand, FakeVm};
 use crate::{
-    ExecControl, ExecError, ExecExit, ExecHandle, ExecReader, ExecSink, ExecView, Limits, Signal,
-    Stdin,
+    ExecControl, ExecError, ExecExit, ExecHandle, ExecReader, ExecSink, ExecView, Limits,
+    QuiesceError, Signal, Stdin,
 };
 
 const LIMITS: Limits = Limits {
@@ -78,6 +78,14 @@ enum Op {
     End(usize),
     /// The guest breaks a rule of an execution.
     Violate(usize, usize),
+    /// Asks for the guest to come to rest, or polls that.
+    Quiesce,
+    /// Lets go of that.
+    CancelQuiesce,
+    Thaw,
+    /// The VM goes on as a copy of itself, in which executions are adopted, discarded or killed, by
+    /// the digits of this number.
+    Restore(usize),
     /// Some frames pass.
     Round,
     /// The guest does not read, or reads again.
@@ -110,6 +118,10 @@ fn op() -> impl Strategy<Value = Op> {
         2 => at.clone().prop_map(Op::Kill),
         3 => at.clone().prop_map(Op::End),
         2 => (at.clone(), at).prop_map(|(at, rule)| Op::Violate(at, rule)),
+        3 => Just(Op::Quiesce),
+        1 => Just(Op::CancelQuiesce),
+        2 => Just(Op::Thaw),
+        1 => (0..729usize).prop_map(Op::Restore),
         12 => Just(Op::Round),
         2 => any::<bool>().prop_map(Op::Hold),
         1 => Just(Op::Close),
@@ -129,10 +141,13 @@ enum Held {
 
 type Starting = ByHand<Pin<Box<dyn Future<Output = Result<ExecHandle, ExecError>>>>>;
 
+type Quiescing = ByHand<Pin<Box<dyn Future<Output = Result<(), QuiesceError>>>>>;
+
 struct World {
     vm: Arc<FakeVm>,
     starting: Vec<Starting>,
     held: Vec<Held>,
+    quiesce: Option<Quiescing>,
     /// Every execution that was admitted, and whether its slot came back.
     slots: BTreeMap<ExecId, bool>,
     admitted: usize,
@@ -150,6 +165,7 @@ impl World {
             vm: FakeVm::with_limits(LIMITS),
             starting: Vec::new(),
             held: Vec::new(),
+            quiesce: None,
             slots: BTreeMap::new(),
             admitted: 0,
             detached: BTreeSet::new(),
@@ -243,6 +259,18 @@ impl World {
                 }
             }
             Op::Violate(at, rule) => self.violate(at, rule),
+            Op::Quiesce => {
+                let hub = Arc::clone(&self.vm.hub);
+                let begun = async move { hub.quiesce(Duration::from_secs(1000)).await };
+                let quiesce = self.quiesce.take();
+                let mut quiesce = quiesce.unwrap_or_else(|| ByHand::new(Box::pin(begun)));
+                if quiesce.poll().is_pending() {
+                    self.quiesce = Some(quiesce);
+                }
+            }
+            Op::CancelQuiesce => self.quiesce = None,
+            Op::Thaw => self.vm.hub.thaw(),
+            Op::Restore(choices) => self.restore(choices),
             Op::Round => {
                 self.vm.round();
             }
@@ -253,6 +281,35 @@ impl World {
             }
             Op::Open => self.open(),
         }
+    }
+
+    fn restore(&mut self, mut choices: usize) {
+        if self.vm.hub.save().is_err() {
+            return;
+        }
+        let copy = self.vm.restored();
+        // Of the source, which nobody looks at any more.
+        let _gone = (
+            std::mem::replace(&mut self.vm, Arc::clone(&copy)),
+            std::mem::take(&mut self.starting),
+            std::mem::take(&mut self.held),
+            self.quiesce.take(),
+        );
+        for id in copy.hub.adoptable() {
+            match choices % 3 {
+                0 => {
+                    let adopted = copy.hub.adopt(id).expect("nobody has decided");
+                    self.held.push(Held::Whole(adopted.handle));
+                }
+                1 => {
+                    copy.hub.discard(id);
+                    self.detached.insert(id);
+                }
+                _ => assert!(copy.hub.kill(id)),
+            }
+            choices /= 3;
+        }
+        assert_eq!(copy.hub.adoptable(), []);
     }
 
     /// The time, in whose seconds the few milliseconds of a test do not count.
@@ -384,8 +441,11 @@ impl World {
     /// Everything ends; then every slot is there again.
     fn finish(mut self, gone: bool) {
         self.vm.hold.store(false, Ordering::Relaxed);
+        self.quiesce = None;
+        self.vm.hub.thaw();
         self.vm.hub.expire_by(self.time());
         self.vm.settle();
+        assert!(!self.vm.hub.is_quiesced());
         let view = self.vm.hub.inspect();
         let cut_off = view.executions.iter().find(|e| e.phase == "condemned");
         assert_eq!(cut_off, None, "what broke a rule ends whoever reads it");

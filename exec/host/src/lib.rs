@@ -88,17 +88,20 @@ pub use attach::{
 };
 pub use client::Client;
 pub use control::ExecControl;
-pub use error::{ControlError, ExecError, WriteError};
+pub use error::{ControlError, ExecError, QuiesceError, RenewError, WriteError};
 pub use event::ExecEvent;
 pub use exec::{Exec, Stdin};
 pub use failure::{Failure, FailureKind, StdinError};
-pub use forebay_exec_proto::host::{Config, ConfigError, ExecView, Frame, Stalls, Verdict, View};
+pub use forebay_exec_proto::host::{
+    Config, ConfigError, ExecView, Frame, Progress, RestoreError, RestoreOptions, SaveError,
+    SavedConn, Stalls, Verdict, View,
+};
 pub use forebay_exec_proto::{
-    ByteVec, EnvVar, ExecId, HEADER_LEN, LimitError, Limits, Ready, Stream,
+    ByteVec, EnvVar, ExecId, HEADER_LEN, LimitError, Limits, Ready, Renewal, Secret, Stream,
 };
 pub use group_limits::{GroupLimitError, GroupLimits};
 pub use handle::{ExecExit, ExecHandle, ExecParts};
-pub use hub::{Hub, Link};
+pub use hub::{Adopted, Hub, Link};
 pub use output::ExecOutput;
 pub use reader::ExecReader;
 pub use resource::{Resource, UnknownResource};

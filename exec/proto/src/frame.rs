@@ -159,6 +159,12 @@ kinds! {
         /// Asks a relay for a page of a look at its VM ([`crate::host::Inspection`]); payload is
         /// the id (`u64`) above which it begins. An agent does not know it: always optional.
         Inspect = 0x04,
+        /// Asks the agent to freeze every execution ([`crate::Quiesce`]). To agents alone that
+        /// announce [`crate::QUIESCE`].
+        Quiesce = 0x05,
+        /// Steps the guest's clock, may give it a new identity, and ends what `Quiesce` began
+        /// ([`crate::Renew`]). To agents alone that announce [`crate::QUIESCE`].
+        Renew = 0x06,
         /// A part of an encoded [`crate::Request`]; flag bit 0 marks the last.
         Request = 0x10,
         /// Stdin bytes.
@@ -185,6 +191,10 @@ kinds! {
         Pong = 0x82,
         /// A relay's answer to `Inspect` ([`crate::host::Inspection`]).
         Inspection = 0x83,
+        /// Answer to `Quiesce` ([`crate::Answer`]): everything is frozen, or nothing is.
+        Quiesced = 0x84,
+        /// Answer to `Renew` ([`crate::Answer`]): nothing is frozen any more, or all is as before.
+        Renewed = 0x85,
         /// The program runs; payload is its pid in the guest (`u32`).
         Started = 0x90,
         /// Bytes of the command's stdout.

@@ -67,8 +67,9 @@ pub use frame::{CHUNK_CHARGE, FRAME_MAX, HEADER_LEN, Header, Stream};
 pub use id::{ExecId, IdSpaceExhausted};
 pub use limits::{LimitError, Limits};
 pub use message::{
-    Bootstrap, ByteVec, EnvVar, ExitStatus, Failure, FailureKind, RLIMITS_MAX, Ready, Request,
-    Resources, Rlimit, StdinError, StdinMode, TerminalSize, Usage,
+    Answer, Bootstrap, ByteVec, CAPABILITIES, EnvVar, ExitStatus, Failure, FailureKind, QUIESCE,
+    Quiesce, RLIMITS_MAX, Ready, Renew, Renewal, Request, Resources, Rlimit, Secret, StdinError,
+    StdinMode, TerminalSize, Usage,
 };
 
 /// Version of the frame layout and of the rules. Both ends name theirs in the first message;

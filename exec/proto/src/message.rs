@@ -4,6 +4,8 @@
 //! fields. Not so in a [`Request`]: what it asks for is done whole or refused. Byte strings are bytes: argv, environment and paths of a Linux program need not be
 //! UTF-8.
 
+mod rest;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -12,6 +14,8 @@ use minicbor::{Decode, Encode};
 
 use crate::limits::Limits;
 use crate::{REQUEST_MAX, TEXT_MAX, WORD_CHARGE};
+
+pub use rest::{Answer, Quiesce, Renew, Renewal, Secret};
 
 /// One environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -75,6 +79,55 @@ pub struct Ready {
     /// Kernel start to this message, microseconds of guest time.
     #[n(5)]
     pub ready_us: Option<u64>,
+    /// What the agent can do that not every one can, by name; see [`CAPABILITIES`]. A name that
+    /// this end does not know is a newer agent's, and no matter.
+    #[n(6)]
+    #[cbor(decode_with = "decode_capabilities")]
+    pub capabilities: Option<Vec<String>>,
+}
+
+impl Ready {
+    /// Whether the agent announced this capability.
+    #[must_use]
+    pub fn can(&self, capability: &str) -> bool {
+        let announced = self.capabilities.iter().flatten();
+        announced.into_iter().any(|name| name == capability)
+    }
+}
+
+/// The capability of an agent that takes [`Quiesce`] and [`Renew`].
+pub const QUIESCE: &str = "quiesce";
+
+/// Every capability that this library knows, by the names that agents announce.
+pub const CAPABILITIES: [&str; 1] = [QUIESCE];
+
+/// Capabilities that one agent may announce.
+const CAPABILITIES_MAX: usize = 64;
+
+/// Decodes as many names as an agent may announce.
+pub(crate) fn decode_names<C>(
+    decoder: &mut minicbor::Decoder<'_>,
+    ctx: &mut C,
+) -> Result<Vec<String>, minicbor::decode::Error> {
+    let mut names = Vec::new();
+    for name in decoder.array_iter_with(ctx)? {
+        if names.len() == CAPABILITIES_MAX {
+            return Err(minicbor::decode::Error::message("too many capabilities"));
+        }
+        names.push(name?);
+    }
+    Ok(names)
+}
+
+fn decode_capabilities<C>(
+    decoder: &mut minicbor::Decoder<'_>,
+    ctx: &mut C,
+) -> Result<Option<Vec<String>>, minicbor::decode::Error> {
+    if decoder.datatype()? == minicbor::data::Type::Null {
+        decoder.skip()?;
+        return Ok(None);
+    }
+    decode_names(decoder, ctx).map(Some)
 }
 
 /// What a command's stdin is.

@@ -12,7 +12,7 @@
     reason = "tests only: a failed expectation is the test's result"
 )]
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -22,7 +22,7 @@ use bytes::Bytes;
 use crate::host::{Conn, Notice, Read, StartError, Stdin};
 use crate::message::StdinError;
 use crate::pair::{self, Pair, exit_code};
-use crate::{ExecId, FailureKind, HEADER_LEN, Limits, Stream};
+use crate::{ExecId, FailureKind, HEADER_LEN, Limits, Renewal, Secret, Stream};
 
 mod check;
 mod naive;
@@ -45,7 +45,12 @@ pub struct World {
     /// Pings that were taken, and how many of them were answered, in their order.
     pings: Vec<u64>,
     pongs: usize,
+    /// What was asked of the guest as a whole, and not answered.
+    asked: BTreeSet<u64>,
 }
+
+/// How long the guest may take to freeze; it decides by operations.
+const LIMIT: Duration = Duration::from_secs(1);
 
 fn stream(flag: bool) -> Stream {
     if flag { Stream::Stderr } else { Stream::Stdout }
@@ -65,6 +70,7 @@ impl World {
             now: Duration::ZERO,
             pings: Vec::new(),
             pongs: 0,
+            asked: BTreeSet::new(),
         }
     }
 
@@ -91,7 +97,13 @@ impl World {
             now: self.now,
             pings: self.pings.clone(),
             pongs: self.pongs,
+            asked: self.asked.clone(),
         }
+    }
+
+    /// Whether no question to the guest as a whole is open.
+    pub fn can_be_saved(&self) -> bool {
+        self.pair.host.save().is_ok()
     }
 
     fn pick(&self, exec: usize) -> Option<ExecId> {
@@ -277,6 +289,26 @@ impl World {
                     self.host_receives(&frame, rest);
                 }
             }
+            Op::Quiesce => self.asked.extend(self.pair.host.quiesce(LIMIT).ok()),
+            Op::Freeze { done } => {
+                self.pair.freeze(if done {
+                    Ok(())
+                } else {
+                    Err("it waits for a disk")
+                });
+            }
+            Op::Renew { dull } => {
+                self.pair.dull = dull;
+                let renewal = Renewal {
+                    entropy: Secret([7; 32]),
+                    generation: [9; 16],
+                    hostname: None,
+                };
+                let asked = self.pair.host.renew(renewal, self.now);
+                self.asked.extend(asked.ok());
+            }
+            Op::Thaw => self.asked.extend(self.pair.host.thaw(self.now)),
+            Op::Restore if !self.can_be_saved() => {}
             Op::Restore => *self = self.restored(),
         }
         self.heed_notices();
@@ -313,10 +345,16 @@ impl World {
     fn heed_notices(&mut self) {
         self.pair.drain_notices();
         for notice in self.pair.notices.drain(..) {
-            if let Notice::Pong(seq) = notice {
-                let asked = self.pings.get(self.pongs);
-                assert_eq!(asked, Some(&seq), "pings are answered once and in order");
-                self.pongs += 1;
+            match notice {
+                Notice::Pong(seq) => {
+                    let asked = self.pings.get(self.pongs);
+                    assert_eq!(asked, Some(&seq), "pings are answered once and in order");
+                    self.pongs += 1;
+                }
+                Notice::Quiesced { seq, .. } | Notice::Renewed { seq, .. } => {
+                    assert!(self.asked.remove(&seq), "{seq} is answered once");
+                }
+                _ => {}
             }
         }
     }

@@ -38,6 +38,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => exec.clone().prop_map(|exec| Op::BreakStdin { exec }),
         1 => exec.prop_map(|exec| Op::Exit { exec }),
         1 => Just(Op::Ping),
+        1 => Just(Op::Quiesce),
+        2 => any::<bool>().prop_map(|done| Op::Freeze { done }),
+        1 => any::<bool>().prop_map(|dull| Op::Renew { dull }),
+        1 => Just(Op::Thaw),
         6 => (1..5usize).prop_map(|frames| Op::HostSends { frames }),
         6 => prop_oneof![1..20usize, 1..3000usize].prop_map(|n| Op::GuestReceives { n }),
         5 => (FRAME_MAX / 3..FRAME_MAX).prop_map(|size| Op::GuestWrites { size }),
@@ -128,6 +132,7 @@ proptest! {
         for op in before {
             original.apply(op);
         }
+        prop_assume!(original.can_be_saved());
         let mut restored = original.restored();
         for op in after {
             original.apply(op);

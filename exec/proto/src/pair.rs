@@ -71,6 +71,13 @@ pub struct Pair {
     pub requests: BTreeMap<ExecId, Request>,
     /// Refuse the next start with this failure.
     pub refuse: Option<FailureKind>,
+    /// The agent is freezing the commands; [`freeze`](Self::freeze) ends that.
+    pub freezing: bool,
+    pub frozen: bool,
+    /// What the guest was told it is.
+    pub renewed: Vec<crate::Renew>,
+    /// Renewals fail for want of entropy.
+    pub dull: bool,
 }
 
 pub fn argv(words: &[&str]) -> Request {
@@ -107,6 +114,10 @@ impl Pair {
             notices: Vec::new(),
             requests: BTreeMap::new(),
             refuse: None,
+            freezing: false,
+            frozen: false,
+            renewed: Vec::new(),
+            dull: false,
         }
     }
 
@@ -137,6 +148,10 @@ impl Pair {
             notices: Vec::new(),
             requests: self.requests.clone(),
             refuse: self.refuse,
+            freezing: self.freezing,
+            frozen: self.frozen,
+            renewed: self.renewed.clone(),
+            dull: self.dull,
         }
     }
 
@@ -198,8 +213,23 @@ impl Pair {
 
     fn act(&mut self, event: guest::Event) {
         match event {
-            guest::Event::Bootstrap(_) => self.guest.ready(Ready::default()),
+            guest::Event::Bootstrap(_) => self.guest.ready(Ready {
+                capabilities: Some(crate::CAPABILITIES.map(Into::into).into()),
+                ..Ready::default()
+            }),
+            guest::Event::Quiesce(_) => self.freezing = true,
+            guest::Event::Renew(renew) => {
+                self.freeze(Err("a renewal came first"));
+                if self.dull && renew.renewal.is_some() {
+                    self.guest.renewed(Err("no entropy".into()));
+                } else {
+                    self.frozen = false;
+                    self.renewed.push(renew);
+                    self.guest.renewed(Ok(()));
+                }
+            }
             guest::Event::Start { id, request } => {
+                assert!(!self.freezing && !self.frozen, "it would stand still");
                 if let Some(kind) = self.refuse.take() {
                     self.guest.failed(
                         id,
@@ -251,6 +281,14 @@ impl Pair {
                     },
                 );
             }
+        }
+    }
+
+    /// The agent has frozen the commands, or could not; if it was to.
+    pub fn freeze(&mut self, outcome: Result<(), &str>) {
+        if core::mem::take(&mut self.freezing) {
+            self.frozen = outcome.is_ok();
+            self.guest.quiesced(outcome.map_err(Into::into));
         }
     }
 

@@ -75,6 +75,8 @@ impl Agent {
                     execution.kill();
                 }
             }
+            Event::Quiesce(_) => self.conn.quiesced(Err("not known here".to_owned())),
+            Event::Renew(_) => self.conn.renewed(Err("not known here".to_owned())),
             Event::PowerOff { reboot, grace_ms } => {
                 let end = if reboot { End::Reboot } else { End::PowerOff };
                 self.begin_shutdown(end, Duration::from_millis(u64::from(grace_ms)));

@@ -298,6 +298,9 @@ impl Peer {
                 });
                 Ok(None)
             }
+            Event::Quiesce(_) | Event::Renew(_) => {
+                Err(Goodbye::Fault("a frame that only an agent takes"))
+            }
             Event::Start { id, request } => {
                 self.start(id, request);
                 Ok(Some(id))

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use forebay_exec_proto::guest::{Conn, Event, Transmit};
 use forebay_exec_proto::{
-    ExecId, ExitStatus, FRAME_MAX, Failure, FailureKind, HEADER_LEN, Ready, Request, StdinError,
-    Stream,
+    ExecId, ExitStatus, FRAME_MAX, Failure, FailureKind, HEADER_LEN, QUIESCE, Ready, Renew,
+    Request, StdinError, Stream,
 };
 
 use super::pattern;
 
 /// A scripted command in the guest.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Command {
     /// Stdout and stderr that it still wants to write.
     pub(crate) out: [VecDeque<u8>; 2],
@@ -42,10 +42,31 @@ pub(crate) struct Command {
 }
 
 /// The agent: the guest's end of the connection and its commands.
-#[derive(Default)]
+#[derive(Clone)]
 pub(crate) struct Agent {
     pub(crate) conn: Conn,
     pub(crate) commands: BTreeMap<ExecId, Command>,
+    /// What it says when it is to freeze its commands; `None` is nothing.
+    pub(crate) at_quiesce: Option<Result<(), String>>,
+    /// What it says when it is to be another guest.
+    pub(crate) at_renewal: Result<(), String>,
+    /// What it was told it is.
+    pub(crate) renewed: Vec<Renew>,
+    /// Its commands stand still.
+    pub(crate) frozen: bool,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            conn: Conn::new(),
+            commands: BTreeMap::new(),
+            at_quiesce: Some(Ok(())),
+            at_renewal: Ok(()),
+            renewed: Vec::new(),
+            frozen: false,
+        }
+    }
 }
 
 impl Agent {
@@ -57,8 +78,10 @@ impl Agent {
         while let Some(event) = self.conn.poll_event() {
             match event {
                 Event::Bootstrap(_) => {
+                    self.frozen = false;
                     self.conn.ready(Ready {
                         version: "fake".to_owned(),
+                        capabilities: Some(vec![QUIESCE.to_owned()]),
                         ..Ready::default()
                     });
                 }
@@ -89,8 +112,29 @@ impl Agent {
                     }
                 }
                 Event::PowerOff { .. } => {}
+                Event::Quiesce(_) => {
+                    if let Some(outcome) = self.at_quiesce.clone() {
+                        self.quiesced(outcome);
+                    }
+                }
+                Event::Renew(renew) => {
+                    self.conn.quiesced(Err("overtaken".to_owned()));
+                    let outcome = match renew.renewal {
+                        Some(_) => self.at_renewal.clone(),
+                        None => Ok(()),
+                    };
+                    self.frozen &= outcome.is_err();
+                    self.renewed.push(renew);
+                    self.conn.renewed(outcome);
+                }
             }
         }
+    }
+
+    /// Says how freezing its commands went.
+    pub(crate) fn quiesced(&mut self, outcome: Result<(), String>) {
+        self.frozen = outcome.is_ok();
+        self.conn.quiesced(outcome);
     }
 
     fn start(&mut self, id: ExecId, request: &Request) {
@@ -187,6 +231,9 @@ impl Agent {
                 command.received.extend(a);
                 command.received.extend(b);
                 self.conn.stdin_written(id, pending);
+            }
+            if self.frozen && command.killed.is_none() {
+                continue;
             }
             if let Some(signal) = command.killed {
                 for stream in Stream::ALL {

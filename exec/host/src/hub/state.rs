@@ -11,6 +11,7 @@ use forebay_exec_proto::frame::ToGuest;
 use forebay_exec_proto::host::{Conn, Frame, Notice, Start, WriteError, what};
 use forebay_exec_proto::{ExecId, Header, Ready};
 
+use super::quiesce::{Question, Waits};
 use super::wakes::{Due, Wakes};
 use crate::error::ExecError;
 use crate::waiting::{Half, SinkState, Waiting};
@@ -19,7 +20,9 @@ use crate::waiting::{Half, SinkState, Waiting};
 pub(crate) struct Inner {
     pub(crate) conn: Conn,
     /// One entry per execution that has a handle.
-    waiting: HashMap<ExecId, Waiting>,
+    pub(super) waiting: HashMap<ExecId, Waiting>,
+    /// Who waits for the guest as a whole.
+    pub(super) waits: Waits,
     /// The agent's Ready of this connection.
     ready: Option<Ready>,
     /// Why there is no connection, if there was one.
@@ -48,6 +51,7 @@ impl Inner {
         Self {
             conn,
             waiting: HashMap::new(),
+            waits: Waits::default(),
             ready: None,
             closed: None,
             gone: false,
@@ -172,7 +176,7 @@ impl Inner {
 
     /// When the link must have the deadlines looked at, if that is earlier than it was told.
     pub(super) fn due_alarm(&mut self) -> Option<Duration> {
-        let next = self.conn.next_deadline()?;
+        let next = self.next_deadline()?;
         if self.alarm.is_some_and(|alarm| alarm <= next) {
             return None;
         }
@@ -184,8 +188,14 @@ impl Inner {
     /// sees to.
     pub(super) fn expire(&mut self, now: Duration) -> Option<Duration> {
         self.conn.expire(now);
-        self.alarm = self.conn.next_deadline();
+        self.wakes.rest |= self.waits.expire(now);
+        self.alarm = self.next_deadline();
         self.alarm
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        let deadlines = [self.conn.next_deadline(), self.waits.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Takes what has to be done outside the lock.
@@ -234,8 +244,20 @@ impl Inner {
                     wakes.ready = true;
                 }
                 Notice::Pong(seq) => self.last_pong = Some(seq),
+                Notice::Quiesced { seq, error } => {
+                    self.waits.answered(Question::Quiesce, seq, error);
+                    wakes.rest = true;
+                }
+                Notice::Renewed { seq, error } => {
+                    if !self.waits.answered(Question::Renew, seq, error.clone()) {
+                        wakes.frozen = error;
+                    }
+                    wakes.rest = true;
+                }
                 Notice::Closed(reason) => {
                     wakes.ended = Some(reason.clone());
+                    self.waits.lost();
+                    wakes.rest = true;
                     self.ready = None;
                     self.closed = Some(reason);
                     wakes.ready = true;

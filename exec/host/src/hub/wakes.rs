@@ -15,6 +15,10 @@ pub(super) struct Wakes {
     pub(super) tasks: Vec<Waker>,
     pub(super) ready: bool,
     pub(super) control: bool,
+    /// A quiesce or a renewal is over.
+    pub(super) rest: bool,
+    /// Why a guest that was to go on stays frozen, to be warned of.
+    pub(super) frozen: Option<String>,
     /// The version of the agent that became ready, to be logged.
     pub(super) agent: Option<String>,
     /// The VM's name, if that agent keeps no limits and is the first of this VM that does not, to
@@ -33,7 +37,7 @@ pub(super) struct Due {
 
 impl Due {
     /// Wakes, and drops what runs the application's code when dropped. Call with no lock held.
-    pub(super) fn carry_out(self, ready: &Notify, control_room: &Notify) {
+    pub(super) fn carry_out(self, ready: &Notify, control_room: &Notify, rest: &Notify) {
         let Self { wakes, dropped } = self;
         // A subscriber is the application's code as much as a waker is.
         if let Some(reason) = wakes.ended {
@@ -50,11 +54,17 @@ impl Due {
                 );
             }
         }
+        if let Some(reason) = wakes.frozen {
+            tracing::warn!(reason, "the guest's commands stay frozen");
+        }
         if wakes.ready {
             contained(|| ready.notify_waiters());
         }
         if wakes.control {
             contained(|| control_room.notify_waiters());
+        }
+        if wakes.rest {
+            contained(|| rest.notify_waiters());
         }
         for waker in wakes.tasks {
             contained(|| waker.wake());

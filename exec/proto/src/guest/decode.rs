@@ -138,7 +138,9 @@ impl Conn {
             _ if self.state != State::Ready => {
                 return Err(PeerFault("a frame before the agent was ready"));
             }
-            ToGuest::Ping | ToGuest::Inspect => Sink::Gather(kind, Vec::new()),
+            ToGuest::Ping | ToGuest::Inspect | ToGuest::Quiesce | ToGuest::Renew => {
+                Sink::Gather(kind, Vec::new())
+            }
             ToGuest::Request => self.open_request(header, left)?,
             _ => self.open_execution(kind, header, left)?,
         };
@@ -149,6 +151,9 @@ impl Conn {
         let id = exec_id(header)?;
         if left > REQUEST_PART {
             return Err(PeerFault("a request part larger than 16 KiB"));
+        }
+        if self.rest.holds_requests() {
+            return Err(PeerFault("a request while executions are frozen"));
         }
         match &self.decoder.request {
             Some((open, have)) if *open == id => {
@@ -249,6 +254,14 @@ impl Conn {
             ToGuest::Ping => {
                 let seq = decode_u64(payload).ok_or(PeerFault("a ping without its number"))?;
                 self.reply(Reply::Pong(seq))?;
+            }
+            ToGuest::Quiesce => {
+                let quiesce = decode(payload).ok_or(PeerFault("a quiesce cannot be decoded"))?;
+                self.ask_quiesce(quiesce)?;
+            }
+            ToGuest::Renew => {
+                let renew = decode(payload).ok_or(PeerFault("a renewal cannot be decoded"))?;
+                self.ask_renew(renew)?;
             }
             ToGuest::Inspect => {
                 let after = decode_u64(payload).ok_or(PeerFault("a look without its start"))?;

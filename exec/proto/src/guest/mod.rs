@@ -15,6 +15,7 @@
 
 mod decode;
 mod execution;
+mod quiesce;
 mod relay;
 mod transmit;
 
@@ -23,13 +24,15 @@ use alloc::collections::{BTreeMap, VecDeque};
 use crate::id::ExecId;
 use crate::limits::Limits;
 use crate::message::{
-    Bootstrap, ExitStatus, Failure, Ready, Request, StdinError, TerminalSize, cut,
+    Answer, Bootstrap, ExitStatus, Failure, Quiesce, Ready, Renew, Request, StdinError,
+    TerminalSize, cut,
 };
 use crate::schedule::{Scheduler, Slot};
 use crate::{PeerFault, Stream};
 
 use decode::Decoder;
 use execution::{Exec, Terminal};
+use quiesce::Rest;
 use relay::Accounts;
 
 /// What the host asked for.
@@ -64,6 +67,11 @@ pub enum Event {
     },
     /// Kill everything in the execution, now or as soon as it has started.
     Kill(ExecId),
+    /// Freeze every execution; answer with [`Conn::quiesced`], now or later.
+    Quiesce(Quiesce),
+    /// Do what it says and let go on what is frozen; answer with [`Conn::renewed`]. A quiesce that
+    /// is under way is answered first: it has failed.
+    Renew(Renew),
     /// End the guest.
     PowerOff {
         /// Reboot instead of powering off.
@@ -111,9 +119,12 @@ enum State {
 enum Reply {
     Ready(Ready),
     Pong(u64),
+    Quiesced(Answer),
+    Renewed(Answer),
 }
 
 /// Replies that may wait for the port: as many as the host may have pings unanswered, and Ready.
+/// Beside them one answer to a quiesce and one to a renewal.
 const REPLY_QUEUE: usize = crate::CONTROL_QUEUE + 1;
 
 /// Ring memory that an execution keeps while it has no stdin pending, in bytes.
@@ -132,6 +143,7 @@ pub struct Conn {
     schedule: Scheduler<core::convert::Infallible>,
     replies: VecDeque<Reply>,
     reply_slot_queued: bool,
+    rest: Rest,
     /// What a relay keeps beside this; `None` in an agent.
     accounts: Option<Accounts>,
 }
@@ -156,6 +168,7 @@ impl Conn {
             schedule: Scheduler::new(),
             replies: VecDeque::new(),
             reply_slot_queued: false,
+            rest: Rest::default(),
             accounts: None,
         }
     }
@@ -297,7 +310,9 @@ impl Conn {
     }
 
     fn reply(&mut self, reply: Reply) -> Result<(), PeerFault> {
-        if self.replies.len() >= REPLY_QUEUE {
+        let answers = |reply: &&Reply| matches!(reply, Reply::Quiesced(_) | Reply::Renewed(_));
+        let answers = self.replies.iter().filter(answers).count();
+        if self.replies.len().saturating_sub(answers) >= REPLY_QUEUE {
             return Err(PeerFault(
                 "more replies are outstanding than the agent slot holds",
             ));

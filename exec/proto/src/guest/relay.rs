@@ -112,9 +112,14 @@ impl Conn {
         }
     }
 
-    /// Whether a kind is one that this end knows: there is nothing to look at behind an agent.
+    /// Whether a kind is one that this end knows: there is nothing to look at behind an agent, and
+    /// a client may not make its neighbours stand still.
     pub(super) fn takes(&self, kind: ToGuest) -> bool {
-        kind != ToGuest::Inspect || self.accounts.is_some()
+        match kind {
+            ToGuest::Inspect => self.accounts.is_some(),
+            ToGuest::Quiesce | ToGuest::Renew => self.accounts.is_none(),
+            _ => true,
+        }
     }
 
     /// Executions that count against `max_executions`.

@@ -120,6 +120,8 @@ impl Conn {
         match reply {
             Reply::Ready(ready) => put(buf, FromGuest::Ready, None, &encode(&ready)),
             Reply::Pong(seq) => put(buf, FromGuest::Pong, None, &seq.to_le_bytes()),
+            Reply::Quiesced(answer) => put(buf, FromGuest::Quiesced, None, &encode(&answer)),
+            Reply::Renewed(answer) => put(buf, FromGuest::Renewed, None, &encode(&answer)),
         }
     }
 

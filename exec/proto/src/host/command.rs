@@ -38,6 +38,7 @@ pub struct Start {
     stdin: Stdin,
     /// For people who look at the connection.
     program: Box<str>,
+    on_terminal: bool,
     bounded: bool,
     timeout: Option<Duration>,
 }
@@ -81,6 +82,7 @@ impl Start {
             request: Bytes::from(encoded),
             stdin,
             program,
+            on_terminal: request.terminal.is_some(),
             bounded: false,
             timeout: None,
         })
@@ -235,6 +237,7 @@ impl Conn {
         })?;
         let (limits, peer) = (&self.config.limits, self.peer());
         let mut exec = Exec::new(limits, start.request, start.program, peer);
+        exec.on_terminal = start.on_terminal;
         match start.stdin {
             Stdin::Null => {}
             Stdin::Pipe => exec.input.state = InputState::Open,
@@ -259,6 +262,13 @@ impl Conn {
     #[must_use]
     pub fn is_requesting(&self, id: ExecId) -> bool {
         self.execs.get(&id).is_some_and(Exec::requesting)
+    }
+
+    /// Whether the guest has not heard of the execution: no byte of its request has left.
+    #[must_use]
+    pub fn is_unheard_of(&self, id: ExecId) -> bool {
+        let phase = self.execs.get(&id).map(|exec| &exec.phase);
+        matches!(phase, Some(Phase::Requesting { begun: false, .. }))
     }
 
     /// Submits one write. The bytes are not copied: frames are cut from them as allowance

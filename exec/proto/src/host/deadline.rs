@@ -112,6 +112,15 @@ impl Deadline {
         }
     }
 
+    fn postpone(&mut self, by: Duration) {
+        match &mut self.stage {
+            Stage::Running { at: then } | Stage::Expired { until: then, .. } => {
+                *then = then.saturating_add(by);
+            }
+            Stage::Unconfirmed => {}
+        }
+    }
+
     pub(super) fn expired(&self) -> bool {
         !matches!(self.stage, Stage::Running { .. })
     }
@@ -140,6 +149,20 @@ impl Conn {
         {
             self.deadlines.pop_first();
             self.pass(id, now);
+        }
+    }
+
+    /// The guest stood still for this long, which is nobody's time: what executions have left of
+    /// theirs, and how long they have waited so far, is what it was before.
+    pub fn postpone(&mut self, by: Duration) {
+        self.deadlines.clear();
+        for (id, exec) in &mut self.execs {
+            exec.output_meter.postpone(by);
+            exec.stdin_meter.postpone(by);
+            if let Some(deadline) = &mut exec.deadline {
+                deadline.postpone(by);
+                self.deadlines.extend(deadline.next().map(|at| (at, *id)));
+            }
         }
     }
 

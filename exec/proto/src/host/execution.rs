@@ -206,6 +206,8 @@ pub(super) struct Exec {
     pub(super) condemned: bool,
     /// The last part of its program's name, for people.
     pub(super) program: Box<str>,
+    /// Its streams are those of a terminal.
+    pub(super) on_terminal: bool,
     pub(super) input: Input,
     pub(super) window: Receiver,
     pub(super) stdout: Output,
@@ -254,6 +256,7 @@ impl Exec {
             },
             condemned: false,
             program,
+            on_terminal: false,
             input: Input {
                 credit,
                 pending: Bytes::new(),

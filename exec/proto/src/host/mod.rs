@@ -9,7 +9,8 @@
 //! * **commands** of the application: [`Conn::start`], [`Conn::write_stdin`],
 //!   [`Conn::close_stdin`], [`Conn::signal`], [`Conn::kill`], [`Conn::discard`],
 //!   [`Conn::forget`], and the readers [`Conn::next_event`], [`Conn::read`],
-//!   [`Conn::take_chunk`];
+//!   [`Conn::take_chunk`]; of the guest as a whole [`Conn::quiesce`], [`Conn::renew`],
+//!   [`Conn::thaw`];
 //! * **time**: [`Conn::expire`], when the [`Conn::next_deadline`] is reached;
 //! * **notices**: after any of the above, drain [`Conn::poll_notice`] and wake whoever waits.
 //!
@@ -29,6 +30,7 @@ mod deadline;
 mod execution;
 mod forward;
 mod inspect;
+mod quiesce;
 mod read;
 mod receive;
 pub mod saved;
@@ -53,12 +55,14 @@ pub use config::{Clock, Config, ConfigError};
 pub use deadline::{CONFIRM_WITHIN, TIMEOUT_MAX, TIMEOUT_STAGE};
 pub use execution::Terminal;
 pub use inspect::{ExecView, Inspection, View};
+pub use quiesce::QuiesceError;
 pub use read::{Event, Read};
 pub use saved::{Progress, RestoreError, RestoreOptions, SaveError, SavedConn};
 pub use stall::Stalls;
 
 use execution::{Exec, Peer, Phase};
 use inspect::Look;
+use quiesce::Rest;
 
 /// What to do with a frame whose header was just read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +122,20 @@ pub enum Notice {
     Ready(Ready),
     /// The guest answered a ping.
     Pong(u64),
+    /// The [`quiesce`](Conn::quiesce) of this number is over.
+    Quiesced {
+        /// What `quiesce` gave.
+        seq: u64,
+        /// Why nothing is frozen; `None` if everything is.
+        error: Option<String>,
+    },
+    /// The [`renew`](Conn::renew) or [`thaw`](Conn::thaw) of this number is over.
+    Renewed {
+        /// What `renew` or `thaw` gave.
+        seq: u64,
+        /// Why nothing changed; `None` if everything goes on.
+        error: Option<String>,
+    },
     /// The connection ended, with the reason.
     Closed(String),
 }
@@ -217,6 +235,8 @@ pub struct Conn {
     /// Frames of unknown kinds that were skipped, over all connections.
     skipped: u64,
     look: Look,
+    /// Whether the executions stand still.
+    rest: Rest,
 }
 
 impl Conn {
@@ -251,6 +271,7 @@ impl Conn {
             faults: 0,
             skipped: 0,
             look: Look::None,
+            rest: Rest::default(),
         }
     }
 
@@ -303,6 +324,7 @@ impl Conn {
         self.ping_due = None;
         self.pings = 0;
         self.look = Look::None;
+        self.rest.end();
         self.closed_notice = Some(String::from(reason));
         self.control_room = true;
         let ids: Vec<ExecId> = self.execs.keys().copied().collect();
@@ -330,6 +352,9 @@ impl Conn {
         }
         if let Some(seq) = self.pong_notice.take() {
             return Some(Notice::Pong(seq));
+        }
+        if let Some(notice) = self.rest.take_notice() {
+            return Some(notice);
         }
         if mem::take(&mut self.control_room) {
             return Some(Notice::ControlRoom);
@@ -428,12 +453,14 @@ impl Conn {
     fn schedule_slot(&mut self, id: ExecId) {
         let first = self.requests.front() == Some(&id);
         let ready = self.is_ready();
+        let held = self.rest.holds_requests();
         let clock = self.config.clock;
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
         exec.observe(clock);
-        if ready && !exec.in_slots && exec.slot_ready() && (first || !exec.requesting()) {
+        let may_ask = first && !held;
+        if ready && !exec.in_slots && exec.slot_ready() && (may_ask || !exec.requesting()) {
             exec.in_slots = true;
             self.schedule.push_slot(Slot::Exec(id));
         }

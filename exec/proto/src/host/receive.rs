@@ -57,9 +57,11 @@ impl Conn {
             };
         };
         match kind {
-            FromGuest::Ready | FromGuest::Pong | FromGuest::Inspection => {
-                self.judge_connection(kind, &header, len)
-            }
+            FromGuest::Ready
+            | FromGuest::Pong
+            | FromGuest::Inspection
+            | FromGuest::Quiesced
+            | FromGuest::Renewed => self.judge_connection(kind, &header, len),
             _ => self.judge_execution(kind, &header, len),
         }
     }
@@ -72,6 +74,8 @@ impl Conn {
             (FromGuest::Ready, State::Greeting) if !self.bootstrap_due => {}
             (FromGuest::Pong, State::Ready) => {}
             (FromGuest::Inspection, State::Ready) if matches!(self.look, Look::Asked) => {}
+            (FromGuest::Quiesced | FromGuest::Renewed, State::Ready)
+                if self.rest.awaits(kind) && len <= EVENT_MAX => {}
             _ => return Verdict::Close("a connection frame came out of turn"),
         }
         self.incoming = Some(Incoming {
@@ -197,6 +201,8 @@ impl Conn {
             return match incoming.kind {
                 FromGuest::Ready => self.take_ready(&payload),
                 FromGuest::Inspection => self.take_page(&payload),
+                FromGuest::Quiesced => self.take_quiesced(&payload),
+                FromGuest::Renewed => self.take_renewed(&payload),
                 _ => {
                     let seq = decode_u64(&payload).ok_or("a pong without its number")?;
                     self.pings = self
@@ -307,7 +313,11 @@ impl Conn {
                     _ => self.finish(id, Terminal::Failed(failure)),
                 }
             }
-            FromGuest::Ready | FromGuest::Pong | FromGuest::Inspection => {}
+            FromGuest::Ready
+            | FromGuest::Pong
+            | FromGuest::Inspection
+            | FromGuest::Quiesced
+            | FromGuest::Renewed => {}
         }
         Ok(())
     }

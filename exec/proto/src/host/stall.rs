@@ -91,6 +91,13 @@ impl Meter {
         self.waiting.map(|(party, _)| party)
     }
 
+    /// So much of the time since the last change is not counted.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        if let Some((_, since)) = &mut self.waiting {
+            *since = since.saturating_add(by);
+        }
+    }
+
     /// An account that has this of an earlier one.
     pub(super) fn resumed(application: Duration) -> Self {
         Self {

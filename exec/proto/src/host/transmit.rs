@@ -24,6 +24,7 @@ impl Conn {
                 self.power_off_due
                     || self.ping_due.is_some()
                     || matches!(self.look, Look::Due(_))
+                    || self.rest.wants_transmit()
                     || !self.schedule.is_idle()
             }
         }
@@ -54,7 +55,7 @@ impl Conn {
             let body = Vec::from(seq.to_le_bytes());
             return Some(frame(ToGuest::Ping, None, body));
         }
-        if let Some(question) = self.build_inspect() {
+        if let Some(question) = self.build_inspect().or_else(|| self.build_rest()) {
             return Some(question);
         }
         while let Some(turn) = self.schedule.next_turn() {
@@ -121,9 +122,11 @@ impl Conn {
 
     fn build_slot(&mut self, id: ExecId) -> Option<Frame> {
         let chunk = self.chunk(self.config.limits.stdin_chunk_size);
+        let held = self.rest.holds_requests();
         let exec = self.execs.get_mut(&id)?;
         exec.in_slots = false;
-        if !exec.slot_ready() {
+        // A request that is held back comes back in line when that is over.
+        if !exec.slot_ready() || (held && exec.requesting()) {
             return None;
         }
         // A relay counts a slot as taken until the last unit was acknowledged: what the
@@ -192,7 +195,7 @@ impl Conn {
     }
 }
 
-fn frame(kind: ToGuest, exec: Option<ExecId>, body: Vec<u8>) -> Frame {
+pub(super) fn frame(kind: ToGuest, exec: Option<ExecId>, body: Vec<u8>) -> Frame {
     let head = Header::new(kind.to_wire(), exec, body.len());
     Frame {
         head: head.encode(),

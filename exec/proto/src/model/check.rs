@@ -36,6 +36,10 @@ impl World {
             }
         }
         self.check_deadlines();
+        assert!(
+            !self.pair.host.is_frozen() || self.pair.frozen || !self.can_be_saved(),
+            "the host knows what stands still"
+        );
         for (id, model) in &self.models {
             if let Some(progress) = self.pair.host.progress(*id) {
                 let submitted = model.submitted.len() as u64;
@@ -109,6 +113,19 @@ impl World {
         while let Some((frame, rest)) = self.in_flight.pop_front() {
             self.pair.host_receives(&frame, rest);
         }
+        self.pair.dull = false;
+        loop {
+            self.asked.extend(self.pair.host.thaw(self.now));
+            self.heed_notices();
+            self.pair.settle();
+            self.pair.freeze(Ok(()));
+            self.pair.settle();
+            self.heed_notices();
+            if !self.pair.frozen && self.can_be_saved() {
+                break;
+            }
+        }
+        assert!(self.asked.is_empty(), "every question was answered");
         for _ in 0..1_000_000 {
             self.pair.settle();
             let mut moved = false;

@@ -83,6 +83,18 @@ pub enum Op {
     HostReceives {
         frames: usize,
     },
-    /// Both ends are saved and restored.
+    /// The host wants the guest quiesced.
+    Quiesce,
+    /// The agent has frozen the commands, or could not.
+    Freeze {
+        done: bool,
+    },
+    /// The host renews the guest, which may be out of entropy.
+    Renew {
+        dull: bool,
+    },
+    /// The host lets the guest go on.
+    Thaw,
+    /// Both ends are saved and restored, unless the guest owes an answer.
     Restore,
 }

@@ -51,12 +51,14 @@ pub(super) fn restore(
         kill,
         program,
         deadline,
+        on_terminal,
     } = saved;
     must(
         program.len() <= PROGRAM_MAX,
         "the name of its program is too long",
     )?;
     let mut exec = Exec::new(limits, Bytes::new(), program.into(), peer);
+    exec.on_terminal = on_terminal;
     exec.phase = match phase {
         PhaseV1::Requesting { rest, begun } => {
             must(

@@ -15,7 +15,7 @@ use crate::credit::{SavedReceiver, SavedSender};
 use crate::frame::Stream;
 use crate::host::execution::{InputState, Terminal};
 use crate::id::ExecId;
-use crate::message::{Bootstrap, Ready, TerminalSize};
+use crate::message::{Bootstrap, Ready, TerminalSize, decode_names};
 use crate::schedule::Order;
 
 /// A connection after Ready.
@@ -50,6 +50,16 @@ pub(super) struct ConnV1 {
     /// Frames of unknown kinds that were skipped so far.
     #[n(10)]
     pub(super) skipped: u64,
+    /// The number of the last quiesce or renewal.
+    #[n(11)]
+    pub(super) asked: u64,
+    /// Every execution is frozen, until a renewal.
+    #[n(12)]
+    pub(super) frozen: bool,
+    /// Capabilities of the agent that the host may have used. Whoever goes on must know them all.
+    #[n(13)]
+    #[cbor(decode_with = "decode_names")]
+    pub(super) relies_on: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -122,6 +132,8 @@ pub(super) struct ExecV1 {
     /// Until it has ended.
     #[n(15)]
     pub(super) deadline: Option<DeadlineV1>,
+    #[n(16)]
+    pub(super) on_terminal: bool,
 }
 
 /// A deadline. Times are what is left, since the clock stays behind.

@@ -46,18 +46,18 @@ fn what_would_be_forgotten_is_refused() {
     };
     // One field more in the connection's array, in an execution's, and in the bootstrap's map.
     let mut more = bytes.clone();
-    assert_eq!(more[2], 0x8b, "an array of eleven");
+    assert_eq!(more[2], 0x8e, "an array of fourteen");
     more[2] += 1;
     more.push(0);
     refused(&more);
 
     let exec = crate::message::encode(&saved().0.execs[0]);
-    assert_eq!(exec[0], 0x90, "an array of sixteen");
+    assert_eq!(exec[0], 0x91, "an array of seventeen");
     let at = bytes.windows(exec.len()).position(|part| part == exec);
     let at = at.unwrap();
     let mut more = bytes.clone();
     more.insert(at + exec.len(), 0xf6);
-    more.splice(at..=at, [0x91]);
+    more.splice(at..=at, [0x92]);
     refused(&more);
 
     let bootstrap = crate::message::encode(&saved().0.bootstrap);

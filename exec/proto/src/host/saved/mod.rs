@@ -34,7 +34,8 @@
 //! [`Conn::executions`] names them. Whoever restores decides on each, before the guest runs:
 //!
 //! * **adopt**: make a handle for it; [`Conn::progress`] says where its streams stand;
-//! * **discard**: [`Conn::forget`]. Output is thrown away and acknowledged, stdin ends, the slot
+//! * **discard**: [`Conn::forget`], after a kill of what the guest [has not heard
+//!   of](Conn::is_unheard_of). Output is thrown away and acknowledged, stdin ends, the slot
 //!   comes back at the command's end;
 //! * **kill**: [`Conn::kill`], then `forget`.
 //!
@@ -80,6 +81,13 @@ impl SavedConn {
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.0.bootstrap.limits
+    }
+
+    /// Whether every execution was frozen, so that nothing of it runs before a
+    /// [renewal](Conn::renew).
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.0.frozen
     }
 
     /// What the agent said of itself.
@@ -196,6 +204,12 @@ impl Conn {
         held.map(|(id, _)| *id)
     }
 
+    /// Whether an execution was started on a terminal.
+    #[must_use]
+    pub fn on_terminal(&self, id: ExecId) -> bool {
+        self.execs.get(&id).is_some_and(|exec| exec.on_terminal)
+    }
+
     /// How far the streams of an execution have got, `None` if it is not known.
     #[must_use]
     pub fn progress(&self, id: ExecId) -> Option<Progress> {
@@ -222,6 +236,9 @@ pub enum SaveError {
     MidFrame,
     /// The other end is a relay; its client's connection does not survive.
     Relayed,
+    /// The agent has not answered a quiesce or a renewal; whoever asked would not be there in a
+    /// copy.
+    Quiescing,
 }
 
 impl fmt::Display for SaveError {
@@ -236,6 +253,9 @@ impl fmt::Display for SaveError {
                  connection"
             }
             Self::Relayed => "an attached client's connection is not part of a snapshot",
+            Self::Quiescing => {
+                "the guest is being quiesced or let go on; wait until it has said that it is done"
+            }
         })
     }
 }
@@ -261,6 +281,11 @@ pub enum RestoreError {
     /// The agent is one that keeps no limits, and [`RestoreOptions::allow_legacy_guest`] is not
     /// set.
     LegacyGuest,
+    /// The guest relies on a capability that this library does not have.
+    Capability {
+        /// Its name.
+        name: String,
+    },
     /// Cut off, or not what was written.
     Malformed {
         /// What is wrong, for people.
@@ -298,6 +323,11 @@ impl fmt::Display for RestoreError {
             Self::LegacyGuest => f.write_str(
                 "the saved agent's Ready names no exec_limits: an agent that old keeps no bound and \
                  is refused; boot a rebuilt guest image, or allow_legacy_guest",
+            ),
+            Self::Capability { name } => write!(
+                f,
+                "the saved guest relies on the capability {name:?}, which this library does not \
+                 have; restore it with the library that saved it"
             ),
             Self::Malformed { reason } => {
                 write!(f, "the saved connection cannot be read: {reason}")

@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 use super::format::{ConnV1, ControlV1, ExecV1, PhaseV1};
 use super::{RestoreError, RestoreOptions, SavedConn, execution};
 use crate::host::execution::Exec;
+use crate::host::quiesce::Rest;
 use crate::host::{Config, Conn, Control, State};
 use crate::id::{ExecId, IdSource};
-use crate::message::{Bootstrap, Ready};
+use crate::message::{Bootstrap, CAPABILITIES, QUIESCE, Ready};
 use crate::schedule::{Order, Scheduler};
 use crate::{CONTROL_QUEUE, GENERATION};
 
@@ -36,8 +37,25 @@ impl Conn {
             power_off,
             faults,
             skipped,
+            asked,
+            frozen,
+            relies_on,
         }) = saved;
+        for name in relies_on {
+            if !CAPABILITIES.contains(&name.as_str()) {
+                return Err(RestoreError::Capability { name });
+            }
+            if !ready.can(&name) {
+                return Err(broken("it relies on what its agent does not announce"));
+            }
+        }
+        if frozen && !ready.can(QUIESCE) {
+            return Err(broken(
+                "its agent cannot freeze executions, and they are frozen",
+            ));
+        }
         let mut conn = Self::greeted(bootstrap, &ready, options)?;
+        conn.rest = Rest::resumed(asked, frozen);
         conn.ids = IdSource::after(last_id);
         conn.execs = conn.restore_executions(execs)?;
         let deadlines = conn.execs.iter();

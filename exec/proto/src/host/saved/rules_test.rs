@@ -72,11 +72,21 @@ fn whoever_restores_decides_on_the_guests_to_come() {
     }
 }
 
+#[test]
+fn a_guest_that_relies_on_what_this_library_lacks_is_refused_by_name() {
+    let mut newer = saved();
+    newer.0.relies_on.push("teleport".into());
+    let error = restored(newer).map(|_| ()).unwrap_err();
+    let name = String::from("teleport");
+    assert_eq!(error, RestoreError::Capability { name });
+    assert!(alloc::format!("{error}").contains("teleport"));
+}
+
 type Change<T> = (&'static str, fn(&mut T));
 
 #[test]
 fn each_rule_of_the_connection_is_checked() {
-    let changes: [Change<ConnV1>; 11] = [
+    let changes: [Change<ConnV1>; 13] = [
         ("no connection", |conn| conn.bootstrap.connection = 0),
         ("Ready is no answer", |conn| conn.ready.connection += 1),
         ("Ready is no answer", |conn| {
@@ -104,6 +114,12 @@ fn each_rule_of_the_connection_is_checked() {
                 id: ExecId::new(99).unwrap(),
                 signal: 9,
             });
+        }),
+        ("does not announce", |conn| conn.ready.capabilities = None),
+        ("cannot freeze", |conn| {
+            conn.ready.capabilities = None;
+            conn.relies_on.clear();
+            conn.frozen = true;
         }),
         ("pings", |conn| conn.pings = CONTROL_QUEUE as u64),
     ];

@@ -17,6 +17,7 @@ use crate::host::deadline::{Deadline, Stage};
 use crate::host::execution::{Exec, Input, Keep, Output, Phase};
 use crate::host::{Conn, Control, State};
 use crate::id::ExecId;
+use crate::message::CAPABILITIES;
 
 impl Conn {
     /// The connection as it is now, with every execution in it. Copies no payload.
@@ -59,6 +60,7 @@ impl Conn {
             skipped,
             // Only a relay can be asked.
             look: _,
+            rest,
         } = self;
         if *relayed {
             return Err(SaveError::Relayed);
@@ -69,6 +71,7 @@ impl Conn {
         if incoming.is_some() {
             return Err(SaveError::MidFrame);
         }
+        let (asked, frozen) = rest.settled().ok_or(SaveError::Quiescing)?;
         let (order, controls) = schedule.save();
         let now = (config.clock)();
         Ok(SavedConn(ConnV1 {
@@ -96,6 +99,13 @@ impl Conn {
             }),
             faults: *faults,
             skipped: *skipped,
+            asked,
+            frozen,
+            relies_on: CAPABILITIES
+                .into_iter()
+                .filter(|name| ready.can(name))
+                .map(String::from)
+                .collect(),
         }))
     }
 }
@@ -105,6 +115,7 @@ fn save(id: ExecId, exec: &Exec, now: Duration) -> ExecV1 {
         phase,
         condemned,
         program,
+        on_terminal,
         input: Input {
             credit,
             pending,
@@ -165,6 +176,7 @@ fn save(id: ExecId, exec: &Exec, now: Duration) -> ExecV1 {
         },
         condemned: *condemned,
         program: String::from(&**program),
+        on_terminal: *on_terminal,
         stdin: StdinV1 {
             credit: credit.save(),
             pending: pending.clone(),

@@ -7,6 +7,7 @@ mod greeting;
 mod inspection;
 mod legacy;
 mod output;
+mod quiescing;
 mod requests;
 mod slots;
 mod stalls;

@@ -1,0 +1,185 @@
+//! The hub as a part of a snapshot: taking its state, and taking executions over from it.
+//!
+//! ```text
+//!  source ── save ──► SavedConn ── Hub::restore ──► hub, nobody holds its executions
+//!                                                     │ adopt: a handle, where it stood
+//!                                                     │ discard: goes on, its output is thrown away
+//!                                                     │ kill: ends
+//! ```
+//!
+//! All of them are admitted as they were, and count. Whoever restores decides on each before the
+//! guest runs, and calls [`Hub::discard_rest`] for those that nobody asked about: an execution of
+//! which nothing is decided stalls when its allowance is used up, and keeps its slot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_exec_proto::ExecId;
+use forebay_exec_proto::host::{
+    Conn, Progress, RestoreError, RestoreOptions, SaveError, SavedConn, WriteError,
+};
+
+use super::{Hub, Inner};
+use crate::clock;
+use crate::handle::ExecHandle;
+use crate::lease::Lease;
+use crate::waiting::Waiting;
+
+/// An execution of a restored guest that somebody took over.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Adopted {
+    /// As the one that started it had. It tells what nobody had been told at the cut, beginning with
+    /// the start only if that is so.
+    pub handle: ExecHandle,
+    /// Where its streams stood at the cut, or stand now if something of it was discarded since.
+    pub progress: Progress,
+}
+
+/// What a handle is made of.
+struct Standing {
+    pid: Option<u32>,
+    piped: bool,
+    on_terminal: bool,
+    progress: Progress,
+}
+
+impl Inner {
+    /// Whether an execution waits for somebody to decide on it.
+    fn is_adoptable(&self, id: ExecId) -> bool {
+        !self.waiting.contains_key(&id) && self.conn.executions().any(|known| known == id)
+    }
+
+    fn adoptable(&self) -> Vec<ExecId> {
+        let known = self.conn.executions();
+        known.filter(|id| !self.waiting.contains_key(id)).collect()
+    }
+
+    fn adopt(&mut self, id: ExecId) -> Option<Standing> {
+        if !self.is_adoptable(id) {
+            return None;
+        }
+        let progress = self.conn.progress(id)?;
+        self.waiting.insert(id, Waiting::default());
+        Some(Standing {
+            pid: self.conn.pid(id),
+            // One that is broken has a sink whose writes say so.
+            piped: matches!(
+                self.conn.stdin_state(id),
+                Ok(()) | Err(WriteError::Broken(_))
+            ),
+            on_terminal: self.conn.on_terminal(id),
+            progress,
+        })
+    }
+
+    fn discard(&mut self, id: ExecId) {
+        // Of one of which the guest has not heard nobody wants the effect either.
+        if self.conn.is_unheard_of(id) {
+            let _ = self.conn.kill(id);
+        }
+        self.conn.forget(id);
+    }
+}
+
+impl Hub {
+    /// The state of the connection and every execution in it, for [`restore`](Self::restore). The
+    /// hub's lock is the cut, so whoever calls this has stopped the guest and the device before: the
+    /// device holds no frame between [`judge`](Self::judge) and [`deliver`](Self::deliver), and its
+    /// own part, with what it has placed of a frame, is saved at the same moment.
+    ///
+    /// A write that waits for its turn, and a close behind it, are their callers' and not part of
+    /// it; one that was submitted is. Drop the value with no lock held: a buffer in it may be the
+    /// application's.
+    ///
+    /// # Errors
+    /// See [`SaveError`].
+    pub fn save(&self) -> Result<SavedConn, SaveError> {
+        self.lock().conn.save()
+    }
+
+    /// A hub that goes on where the saved one stood. Ready at once, with the Ready that was
+    /// captured; [`set_link`](Self::set_link) has it sent what is due. Time is measured by the
+    /// system's monotonic clock, whatever `options` name, and what was left of deadlines is left
+    /// from here on.
+    ///
+    /// # Errors
+    /// See [`RestoreError`]: `saved` is something that no connection could have said of itself.
+    pub fn restore(saved: SavedConn, options: RestoreOptions) -> Result<Arc<Self>, RestoreError> {
+        let options = RestoreOptions {
+            clock: clock::now,
+            ..options
+        };
+        let conn = Conn::restore(saved, options)?;
+        let chunk = conn.limits().output_chunk_size;
+        let hub = Self::around(conn, chunk);
+        hub.step(|_| ());
+        Ok(hub)
+    }
+
+    /// The executions of a restored hub on which nobody has decided, in the order of their ids. They
+    /// may have ended.
+    #[must_use]
+    pub fn adoptable(&self) -> Vec<ExecId> {
+        self.lock().adoptable()
+    }
+
+    /// Takes an execution over: it is as if whoever calls had started it. `None` if there is no such
+    /// execution, or somebody decided on it before. Dropping the handle kills it, as that of a start
+    /// would.
+    pub fn adopt(self: &Arc<Self>, id: ExecId) -> Option<Adopted> {
+        let standing = self.step(|inner| inner.adopt(id))?;
+        let lease = Lease::new(Arc::clone(self), id, standing.on_terminal);
+        Some(Adopted {
+            handle: ExecHandle::adopted(lease, standing.pid, standing.piped),
+            progress: standing.progress,
+        })
+    }
+
+    /// Lets an execution go on without anybody: its output is thrown away and acknowledged, so that
+    /// it cannot stall, its stdin ends, and its slot comes back at its end. One of whose request the
+    /// guest has heard nothing is not started. Gives `false` as [`adopt`](Self::adopt) gives `None`.
+    pub fn discard(&self, id: ExecId) -> bool {
+        self.step(|inner| {
+            let undecided = inner.is_adoptable(id);
+            if undecided {
+                inner.discard(id);
+            }
+            undecided
+        })
+    }
+
+    /// [Discards](Self::discard) every execution on which nobody has decided.
+    pub fn discard_rest(&self) {
+        self.step(|inner| {
+            for id in inner.adoptable() {
+                inner.discard(id);
+            }
+        });
+    }
+
+    /// Kills everything in an execution, which is then as [discarded](Self::discard).
+    pub fn kill(&self, id: ExecId) -> bool {
+        self.step(|inner| {
+            let undecided = inner.is_adoptable(id);
+            if undecided {
+                drop(inner.release(id, true));
+            }
+            undecided
+        })
+    }
+
+    /// The guest stood still for this long, by the system's monotonic clock: deadlines are so much
+    /// later, and nobody is counted to have waited for that time. Call it when the guest runs again.
+    /// An [`expire`](Self::expire) by the old time does nothing.
+    pub fn postpone(&self, by: Duration) {
+        self.step(|inner| {
+            inner.conn.postpone(by);
+            inner.waits.postpone(by);
+        });
+    }
+}
+
+#[cfg(test)]
+#[path = "snapshot_test.rs"]
+mod tests;
