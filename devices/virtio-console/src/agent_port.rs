@@ -44,7 +44,8 @@ impl Console {
     ///
     /// Call it from any thread, with no lock of the gate held, whenever the gate has got
     /// something, and when the guest kicked queue 4. If another call is at work it covers this
-    /// one, which returns at once. Does nothing while the guest has not opened the port.
+    /// one, which returns at once. Does nothing while the guest has not opened the port, and while
+    /// the device is [held](Self::hold), whose end covers it.
     ///
     /// Not to be called from within a call of the gate, but for [`settle`](crate::Gate::settle).
     /// Should the gate panic, the call unwinds, and the event loop goes on where it was.
@@ -76,14 +77,7 @@ impl Console {
         let mut budget = Budget::TRANSMIT;
         for _ in 0..TRANSMIT_ROUNDS {
             let covered = self.transmit_calls.load(Ordering::Acquire);
-            let mut port = lock(&self.to_guest);
-            let before = port.counters.buffers;
-            let placed = port.fill(&*self.gate, &*self.interrupt, &mut budget);
-            if port.counters.buffers != before {
-                self.placed.store(true, Ordering::Relaxed);
-            }
-            drop(port);
-            match placed {
+            match self.fill(&mut budget) {
                 Placed::Everything => {}
                 Placed::Failed => pumped = Pumped::Failed,
                 Placed::BudgetSpent => break,
@@ -96,8 +90,21 @@ impl Console {
         pumped
     }
 
+    /// One look at what the gate has and the ring takes: nothing while the device is held.
+    fn fill(&self, budget: &mut Budget) -> Placed {
+        let Some(mut port) = self.lock_unless_held(&self.to_guest) else {
+            return Placed::Everything;
+        };
+        let before = port.counters.buffers;
+        let placed = port.fill(&*self.gate, &*self.interrupt, budget);
+        if port.counters.buffers != before {
+            self.placed.store(true, Ordering::Relaxed);
+        }
+        placed
+    }
+
     /// Ends the connection if the side towards the guest found it broken.
-    fn end_failed_link(&self, port: &mut AgentFromGuest) {
+    pub(crate) fn end_failed_link(&self, port: &mut AgentFromGuest) {
         let failure = match lock(&self.to_guest).link {
             Link::Failed(why) => Some(why),
             Link::Closed | Link::Open => None,
@@ -111,7 +118,9 @@ impl Console {
 
     /// The guest kicked queue 5, on a vCPU thread.
     pub(crate) fn kick_agent(&self) {
-        let mut port = lock(&self.from_guest);
+        let Some(mut port) = self.lock_unless_held(&self.from_guest) else {
+            return;
+        };
         // A kick while the loop has the ring is a stale wish come true: the loop looks again
         // before it gives the ring back.
         if port.owner == Owner::EventLoop || port.queue.is_none() {
@@ -150,7 +159,9 @@ impl Console {
 
     /// Port 1's share of [`Console::drain_from_guest`], which settles the gate.
     pub(crate) fn drain_agent(&self, mut budget: Budget, poll: Duration) -> Drained {
-        let mut port = lock(&self.from_guest);
+        let Some(mut port) = self.lock_unless_held(&self.from_guest) else {
+            return Drained::Everything;
+        };
         if let Some(queue) = &mut port.queue {
             queue.disarm();
         }
@@ -176,7 +187,11 @@ impl Console {
                 // Whoever waits for what came need not wait for the look, too.
                 drop(port);
                 self.gate.settle();
-                port = lock(&self.from_guest);
+                match self.lock_unless_held(&self.from_guest) {
+                    Some(again) => port = again,
+                    // Whoever held it raises an interrupt and rings for all that is left here.
+                    None => return Drained::Everything,
+                }
                 if chain_comes(&mut port, poll) {
                     continue;
                 }

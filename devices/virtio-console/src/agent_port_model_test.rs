@@ -1,10 +1,12 @@
 //! Port 1 against a naive model, and under threads.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use bytes::Bytes;
 use forebay_virtio::mock::{self, Bell, MockDriver, Piece};
+use forebay_virtio::spec::F_EVENT_IDX;
 use forebay_virtio::{Doorbell, MmioTransport};
 use proptest::prelude::*;
 
@@ -28,6 +30,8 @@ enum Step {
     Post(usize, u32),
     /// Close and open the port.
     Reconnect,
+    /// Save the device and go on with a restored one, with every kick so far on its way.
+    Restore,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -38,6 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0_usize..9000).prop_map(Step::Answer),
         3 => (1_usize..8, 1_u32..5000).prop_map(|(count, len)| Step::Post(count, len)),
         1 => Just(Step::Reconnect),
+        1 => Just(Step::Restore),
     ]
 }
 
@@ -48,8 +53,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn frames_in_are_frames_out_whatever_the_chunks(steps in prop::collection::vec(step(), 1..60)) {
-        let mut bench = Bench::opened();
+    fn frames_in_are_frames_out_whatever_the_chunks(
+        steps in prop::collection::vec(step(), 1..60),
+        event_idx in prop::bool::weighted(0.7),
+        restore_always in prop::bool::weighted(0.2),
+    ) {
+        let features = if event_idx { FEATURES } else { FEATURES & !F_EVENT_IDX };
+        let mut bench = Bench::opened_with(features);
         let mut expected = vec![];
         let mut to_guest_expected = Vec::new();
         let mut to_guest_got = Vec::new();
@@ -63,6 +73,9 @@ proptest! {
         };
         renew(&bench);
         for step in steps {
+            if restore_always {
+                bench.restore();
+            }
             match step {
                 Step::Chain(frames, cut) => {
                     let mut bytes = Vec::new();
@@ -125,6 +138,12 @@ proptest! {
                     to_guest_got.clear();
                     left = [ALLOWANCE; 4];
                     failed = [false; 4];
+                }
+                Step::Restore => {
+                    for queue in 0..6 {
+                        bench.driver.lose_kick(queue);
+                    }
+                    bench.restore();
                 }
             }
         }
@@ -217,14 +236,20 @@ impl Loop {
 
 /// The guest's driver in one thread, the loop in another, callers of `transmit` in more: every
 /// frame arrives once, whole and in order, with kicks only where they were asked for. A lost kick
-/// or ring shows as a hang.
+/// or ring shows as a hang. So does one that comes while somebody holds the device, under whose
+/// hands nothing may move.
 #[test]
 fn no_kick_is_lost_between_the_vcpu_the_loop_and_the_callers() {
     const FRAMES: u32 = 20_000;
     const CALLERS: u8 = 3;
     const PER_CALLER: u32 = 2_000;
 
-    for poll in [Duration::ZERO, Duration::from_micros(20)] {
+    for (poll, holding) in [
+        (Duration::ZERO, false),
+        (Duration::from_micros(20), false),
+        (Duration::ZERO, true),
+        (Duration::from_micros(20), true),
+    ] {
         let mem = mock::memory();
         let gate = Arc::new(TestGate::default());
         let doorbell = Arc::new(Loop::default());
@@ -242,8 +267,28 @@ fn no_kick_is_lost_between_the_vcpu_the_loop_and_the_callers() {
         driver.send(crate::test_bench::CONTROL, &[1, 0, 0, 0, 6, 0, 1, 0]);
         assert_eq!(gate.take(), [Event::Opened]);
 
+        let used = [TO_GUEST, FROM_GUEST].map(|queue| driver.used(queue).0 + 2);
+        let (held_mem, done) = (driver.mem().clone(), AtomicBool::new(false));
+        let used_indexes = || {
+            used.map(|at| -> u16 {
+                let at = vm_memory::GuestAddress(at);
+                vm_memory::Bytes::load(&held_mem, at, Ordering::Acquire).unwrap()
+            })
+        };
         let received = thread::scope(|scope| {
             scope.spawn(|| doorbell.run(&console, poll));
+            if holding {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let held = console.hold();
+                        let before = used_indexes();
+                        thread::yield_now();
+                        assert_eq!(used_indexes(), before, "the device moved");
+                        drop(held);
+                        thread::sleep(Duration::from_micros(100));
+                    }
+                });
+            }
             for caller in 0..CALLERS {
                 let (gate, console) = (&gate, &console);
                 scope.spawn(move || {
@@ -271,6 +316,7 @@ fn no_kick_is_lost_between_the_vcpu_the_loop_and_the_callers() {
                     driver.post(TO_GUEST, 1, 64);
                 }
             }
+            done.store(true, Ordering::Relaxed);
             doorbell.stop();
             received
         });

@@ -39,10 +39,10 @@ pub(crate) enum Placed {
 
 /// A frame on its way into the ring.
 #[derive(Debug)]
-struct Placing {
-    frame: Outgoing,
+pub(crate) struct Placing {
+    pub(crate) frame: Outgoing,
     /// Bytes of header and payload placed so far.
-    done: usize,
+    pub(crate) done: usize,
 }
 
 impl Placing {
@@ -68,7 +68,7 @@ impl Placing {
 pub(crate) struct AgentToGuest {
     pub(crate) queue: Option<Virtqueue>,
     pub(crate) link: Link,
-    placing: Option<Placing>,
+    pub(crate) placing: Option<Placing>,
     pub(crate) counters: ToGuestCounters,
 }
 

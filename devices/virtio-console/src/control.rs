@@ -67,12 +67,36 @@ impl HostMessage {
 
 /// What the host still has to say, and what it has said.
 #[derive(Debug, Default)]
-struct Outbox {
-    due: u8,
-    sent: u8,
+pub(crate) struct Outbox {
+    pub(crate) due: u8,
+    pub(crate) sent: u8,
 }
 
 impl Outbox {
+    /// What was saved; `None` if it is no outbox that there could be: messages are wanted in pairs,
+    /// and the first of a pair is sent first.
+    pub(crate) fn restore(due: u8, sent: u8) -> Option<Self> {
+        const PAIRS: [[HostMessage; 2]; 3] = [
+            [HostMessage::AddConsole, HostMessage::AddAgent],
+            [HostMessage::MarkConsole, HostMessage::OpenConsole],
+            [HostMessage::NameAgent, HostMessage::OpenAgent],
+        ];
+        let mut left = (due, sent);
+        for pair in PAIRS {
+            let [first, second] = pair.map(HostMessage::bit);
+            let both = first | second;
+            match (due & both, sent & both) {
+                (0, 0) => {}
+                (due, 0) if due == both => {}
+                (0, sent) if sent == both => {}
+                (due, sent) if due == second && sent == first => {}
+                _ => return None,
+            }
+            left = (left.0 & !both, left.1 & !both);
+        }
+        (left == (0, 0)).then_some(Self { due, sent })
+    }
+
     fn want(&mut self, message: HostMessage) {
         self.due |= message.bit() & !self.sent;
     }
@@ -105,7 +129,7 @@ pub(crate) enum GuestWish {
 pub(crate) struct Control {
     pub(crate) from_guest: Option<Virtqueue>,
     pub(crate) to_guest: Option<Virtqueue>,
-    outbox: Outbox,
+    pub(crate) outbox: Outbox,
     /// Messages the guest sent.
     pub(crate) received: u64,
     /// Those of them that meant nothing: short, malformed, or unknown.

@@ -98,14 +98,17 @@ pub struct Console {
     pub(crate) from_guest: Mutex<AgentFromGuest>,
     pub(crate) to_guest: Mutex<AgentToGuest>,
 
+    /// Who holds the device still. Rises only with all four locks held, so whoever has one of them
+    /// and finds none may go on; see `held`.
+    pub(crate) holds: AtomicU32,
     /// Calls of `transmit` that the one at work has to cover.
     pub(crate) transmit_calls: AtomicU32,
     /// Something was placed towards the guest since the last kick of queue 5.
     pub(crate) placed: AtomicBool,
-    /// Console output was left over by a kick whose budget ran out.
-    console_left: AtomicBool,
+    /// Console output was left over by a kick whose budget ran out, or may have come unseen.
+    pub(crate) console_left: AtomicBool,
     /// Control messages were left over likewise.
-    control_left: AtomicBool,
+    pub(crate) control_left: AtomicBool,
 }
 
 impl Console {
@@ -129,6 +132,7 @@ impl Console {
             console: Mutex::default(),
             from_guest: Mutex::default(),
             to_guest: Mutex::default(),
+            holds: AtomicU32::new(0),
             transmit_calls: AtomicU32::new(0),
             placed: AtomicBool::new(false),
             console_left: AtomicBool::new(false),
@@ -169,7 +173,9 @@ impl Console {
 
     /// Moves console output to the sink.
     fn serve_console(&self, mut budget: Budget, turn: Turn) -> Drained {
-        let mut port = lock(&self.console);
+        let Some(mut port) = self.lock_unless_held(&self.console) else {
+            return Drained::Everything;
+        };
         let mut taken = 0;
         let drained = loop {
             if budget.spent() {
@@ -193,7 +199,9 @@ impl Console {
     /// Acts on control messages and answers them. The caller owes the gate a
     /// [`settle`](Gate::settle).
     fn serve_control(&self, mut budget: Budget, turn: Turn) -> Drained {
-        let mut control = lock(&self.control);
+        let Some(mut control) = self.lock_unless_held(&self.control) else {
+            return Drained::Everything;
+        };
         let mut taken = 0;
         // Opening and closing judge what lies in the agent's ring, so one of them is a turn's work.
         let mut acted = false;
@@ -281,11 +289,7 @@ impl VirtioDevice for Console {
 
     fn activate(&self, activation: Activation) {
         let mut queues = activation.queues;
-        let mut take = |index: QueueIndex| {
-            queues
-                .get_mut(usize::from(index.index()))
-                .and_then(Option::take)
-        };
+        let mut take = |index: QueueIndex| index.take(&mut queues);
         {
             let mut control = lock(&self.control);
             control.to_guest = take(QueueIndex::ControlToGuest);
@@ -305,7 +309,9 @@ impl VirtioDevice for Console {
                 drained
             }
             Some(QueueIndex::ControlToGuest) => {
-                self.flush_control(&mut lock(&self.control));
+                if let Some(mut control) = self.lock_unless_held(&self.control) {
+                    self.flush_control(&mut control);
+                }
                 return;
             }
             Some(QueueIndex::AgentToGuest) => return self.transmit(),

@@ -6,6 +6,9 @@ use forebay_virtio::{ChainFault, RingFault};
 /// Bytes at the head of every frame that are handed to the gate.
 pub const HEADER_LEN: usize = 16;
 
+/// Longest frame towards the guest, header included, in bytes.
+pub const FRAME_MAX: usize = 32 << 10;
+
 /// What becomes of one frame. Says so once: it is neither `Clone` nor `Copy`.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
@@ -19,7 +22,8 @@ pub enum Verdict {
 }
 
 /// One frame towards the guest, in two pieces so that the payload need not move to join its
-/// header.
+/// header. At most [`FRAME_MAX`] together: a device that has placed part of a longer one cannot be
+/// restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
     /// The frame's header.

@@ -25,11 +25,17 @@
 //! **Deliberately absent:** `SIZE` (no terminal), `EMERG_WRITE`, more than two ports, the host's
 //! `PORT_OPEN` 0 and `PORT_REMOVE`.
 //!
+//! # Snapshots
+//!
+//! [`Console::hold`] makes the device stand still whatever its callers do; [`Held::save`] takes what
+//! neither guest memory nor the transport's registers say; [`Console::restore`] gives it to a new
+//! device, which goes on when it is let go.
+//!
 //! # Locks
 //!
-//! Console output, control, agent-from-guest and agent-to-guest have a lock each, so that a
-//! flood of one does not hold up the others. Where several are held they are taken in the order
-//! control, agent-from-guest, agent-to-guest, and then the gate's own. The gate and the sink
+//! Control, console output, agent-from-guest and agent-to-guest have a lock each, so that a
+//! flood of one does not hold up the others. Where several are held they are taken in that order,
+//! and then the gate's own. The gate and the sink
 //! are called with a lock of ours held and must not call the device. [`Gate::settle`] is the
 //! exception: every entry point that has called the gate ends with it, all locks released, so
 //! that wakers run there and nowhere else.
@@ -50,14 +56,18 @@ mod console_port;
 mod control;
 mod device;
 mod gate;
+mod hold;
 mod inspect;
 mod queues;
+mod saved;
 mod spec;
 #[cfg(test)]
 mod test_bench;
 
 pub use device::{Budget, Console, Drained};
-pub use gate::{Closed, ConsoleSink, Gate, HEADER_LEN, Outgoing, Verdict};
+pub use gate::{Closed, ConsoleSink, FRAME_MAX, Gate, HEADER_LEN, Outgoing, Verdict};
+pub use hold::Held;
 pub use inspect::{AgentPortView, ConsoleView, ControlView, Inspection};
 pub use queues::QueueIndex;
+pub use saved::SavedConsole;
 pub use spec::AGENT_PORT_NAME;

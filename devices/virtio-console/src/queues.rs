@@ -1,6 +1,6 @@
 //! Which queue is which.
 
-use forebay_virtio::{Direction, QueueSpec};
+use forebay_virtio::{Direction, QueueSpec, Virtqueue};
 
 /// A queue of the device. The numbers are the specification's (section 5.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,6 +36,13 @@ impl QueueIndex {
     #[must_use]
     pub fn from_index(index: u16) -> Option<Self> {
         Self::ALL.get(usize::from(index)).copied()
+    }
+
+    /// Takes this queue out of those of an activation.
+    pub(crate) fn take(self, queues: &mut [Option<Virtqueue>]) -> Option<Virtqueue> {
+        queues
+            .get_mut(usize::from(self.index()))
+            .and_then(Option::take)
     }
 
     /// The queue's index, as a kick carries it.

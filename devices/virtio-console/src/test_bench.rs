@@ -2,18 +2,21 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_virtio::mock::{self, Bell, MockDriver};
 use forebay_virtio::spec::{F_EVENT_IDX, F_INDIRECT_DESC, F_VERSION_1};
-use forebay_virtio::{Interrupt, MmioTransport};
+use forebay_virtio::{Interrupt, MmioTransport, SavedTransport};
 use vm_memory::{Bytes as _, GuestAddress};
 
 use crate::queues::MAX_CHAIN_FRAMES;
 use crate::spec::{ControlMessage, F_MULTIPORT, event};
-use crate::{Budget, Closed, Console, ConsoleSink, Drained, Gate, HEADER_LEN, Outgoing, Verdict};
+use crate::{
+    Budget, Closed, Console, ConsoleSink, Drained, Gate, HEADER_LEN, Outgoing, SavedConsole,
+    Verdict,
+};
 
 pub(crate) const CONSOLE: u16 = 1;
 pub(crate) const CONTROL_TO_GUEST: u16 = 2;
@@ -67,6 +70,13 @@ pub(crate) struct Diary {
     open: bool,
 }
 
+impl Diary {
+    /// The gate of a restored device: whether it has a connection was saved with it.
+    pub(crate) fn resume(&mut self, open: bool) {
+        self.open = open;
+    }
+}
+
 /// Something a test wants done in the middle of the device's work.
 pub(crate) type Hook = Mutex<Option<Box<dyn FnMut() + Send>>>;
 
@@ -89,7 +99,7 @@ pub(crate) struct TestGate {
     /// Run when the gate is settled.
     pub(crate) at_settle: Hook,
     /// Checked when the gate is settled: no lock of this device may be held.
-    device: OnceLock<Weak<Console>>,
+    device: Mutex<Weak<Console>>,
     unsettled: AtomicBool,
 }
 
@@ -200,7 +210,8 @@ impl Gate for TestGate {
     }
 
     fn settle(&self) {
-        if let Some(console) = self.device.get().and_then(Weak::upgrade) {
+        let device = self.device.lock().unwrap().upgrade();
+        if let Some(console) = device {
             let held = [
                 is_held(&console.control),
                 is_held(&console.console),
@@ -272,6 +283,17 @@ pub(crate) struct Bench {
 impl Bench {
     /// The device up, nothing said yet.
     pub(crate) fn new() -> Self {
+        Self::with_features(FEATURES)
+    }
+
+    fn with_features(features: u64) -> Self {
+        let mut bench = Self::unstarted();
+        bench.driver.start(features);
+        bench
+    }
+
+    /// A device that its driver has not looked at yet.
+    pub(crate) fn unstarted() -> Self {
         let mem = mock::memory();
         let gate = Arc::new(TestGate::default());
         let sink = Arc::new(TestSink::default());
@@ -283,7 +305,7 @@ impl Bench {
             interrupt.clone(),
             doorbell.clone(),
         );
-        gate.device.set(Arc::downgrade(&console)).unwrap();
+        *gate.device.lock().unwrap() = Arc::downgrade(&console);
         // How fast a test kicks depends on the machine it runs on.
         console.from_guest.lock().unwrap().cadence.window = Duration::MAX;
         let transport = Arc::new(MmioTransport::new(
@@ -291,8 +313,7 @@ impl Bench {
             console.clone(),
             interrupt.clone(),
         ));
-        let mut driver = MockDriver::new(mem, transport.clone());
-        driver.start(FEATURES);
+        let driver = MockDriver::new(mem, transport.clone());
         Self {
             gate,
             sink,
@@ -306,7 +327,12 @@ impl Bench {
 
     /// Both ports up, port 1 open, no buffers posted on it.
     pub(crate) fn opened() -> Self {
-        let mut bench = Self::new();
+        Self::opened_with(FEATURES)
+    }
+
+    /// The same with a driver that wants these features.
+    pub(crate) fn opened_with(features: u64) -> Self {
+        let mut bench = Self::with_features(features);
         bench.driver.post(CONTROL_TO_GUEST, 16, 64);
         bench.say(0, event::DEVICE_READY, 1);
         bench.say(0, event::PORT_READY, 1);
@@ -316,6 +342,50 @@ impl Bench {
         bench.driver.take_all_used(CONTROL_TO_GUEST);
         bench.interrupt.take();
         bench
+    }
+
+    /// A device in the place of this one, before it was restored.
+    pub(crate) fn next_console(&self) -> Arc<Console> {
+        let console = Console::new(
+            self.gate.clone(),
+            self.sink.clone(),
+            self.interrupt.clone(),
+            self.doorbell.clone(),
+        );
+        console.from_guest.lock().unwrap().cadence.window = Duration::MAX;
+        console
+    }
+
+    /// The guest goes on with these.
+    pub(crate) fn replace(&mut self, console: Arc<Console>, transport: Arc<MmioTransport>) {
+        *self.gate.device.lock().unwrap() = Arc::downgrade(&console);
+        self.driver.attach(transport.clone());
+        self.console = console;
+        self.transport = transport;
+    }
+
+    /// Saves the device and goes on with another one that is restored from the bytes. Rings of the
+    /// doorbell and interrupts on their way are lost; those that the new one makes are not.
+    pub(crate) fn restore(&mut self) {
+        let held = self.console.hold();
+        let saved = SavedConsole::decode(&held.save().encode()).unwrap();
+        let registers = SavedTransport::decode(&self.transport.save().encode()).unwrap();
+        drop(held);
+        self.doorbell.take();
+        self.interrupt.take();
+
+        let console = self.next_console();
+        let (transport, activation) = MmioTransport::restore(
+            &registers,
+            self.driver.mem().clone(),
+            console.clone(),
+            self.interrupt.clone(),
+        )
+        .unwrap();
+        let held = console.restore(&saved, activation).unwrap();
+        assert_eq!(held.save(), saved, "restoring it changed it");
+        self.replace(console, Arc::new(transport));
+        assert_eq!((self.doorbell.take(), self.interrupt.take()), (0, 0));
     }
 
     /// Sends a control message; it must be used when the kick returns.
