@@ -203,6 +203,18 @@ impl Threshold {
             deadlines,
         }
     }
+
+    /// There is an agent to keep an eye on, until the VM ends: an agent side that has begun says
+    /// itself when it wants to be called again. Should the timer fail, the boot deadline or the
+    /// application's own patience is left.
+    pub(crate) fn keep_an_eye(&self) {
+        if self.ticking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Err(error) = self.deadlines.set(Deadline::Agent, Some(Instant::now())) {
+            tracing::warn!(%error, "no timer for the agent");
+        }
+    }
 }
 
 impl Gate for Threshold {
@@ -225,15 +237,7 @@ impl Gate for Threshold {
     fn opened(&self) {
         self.clock.note(Moment::PortOpened);
         self.inner.opened();
-        // Now there is an agent to keep an eye on, until the VM ends: an agent side that has begun
-        // says itself when it wants to be called again. Should the timer fail, the boot deadline or
-        // the application's own patience is left.
-        if self.ticking.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        if let Err(error) = self.deadlines.set(Deadline::Agent, Some(Instant::now())) {
-            tracing::warn!(%error, "no timer for the agent");
-        }
+        self.keep_an_eye();
     }
 
     fn closed(&self, why: Closed) {

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_virtio::MmioTransport;
 use vm_superio::serial::NoEvents;
-use vm_superio::{Serial, Trigger};
+use vm_superio::{Serial, SerialState, Trigger};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::console_log::{ConsoleLog, SerialOutput};
+use crate::error::HostError;
 use crate::layout::{PORT_SERIAL, VIRTIO_MMIO, VIRTIO_MMIO_LEN};
 use crate::power::Power;
 
@@ -40,17 +41,32 @@ pub(crate) struct Bus {
 }
 
 impl Bus {
+    /// The serial device goes on from `serial`, with its interrupt if one is due.
     pub(crate) fn new(
         interrupt: SerialInterrupt,
+        serial: &SerialState,
         log: Arc<ConsoleLog>,
         power: Power,
         console: MmioTransport,
-    ) -> Self {
-        Self {
-            serial: Mutex::new(Serial::new(interrupt, SerialOutput(log))),
+    ) -> Result<Self, HostError> {
+        let serial = Serial::from_state(serial, interrupt, NoEvents, SerialOutput(log))
+            .map_err(|e| HostError::new("set up the serial device", io::Error::other(e)))?;
+        Ok(Self {
+            serial: Mutex::new(serial),
             power,
             console,
-        }
+        })
+    }
+
+    /// The serial device's registers. No vCPU runs that might write one.
+    pub(crate) fn serial(&self) -> SerialState {
+        let serial = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
+        serial.state()
+    }
+
+    /// The console device's registers.
+    pub(crate) fn console(&self) -> &MmioTransport {
+        &self.console
     }
 
     pub(crate) fn power(&self) -> &Power {

@@ -39,7 +39,14 @@ fn board() -> Board {
     let interrupt = eventfd().unwrap();
     let line = SerialInterrupt(interrupt.try_clone().unwrap());
     Board {
-        bus: Bus::new(line, Arc::clone(&log), power, transport),
+        bus: Bus::new(
+            line,
+            &SerialState::default(),
+            Arc::clone(&log),
+            power,
+            transport,
+        )
+        .unwrap(),
         log,
         lifecycle,
         interrupt,

@@ -13,19 +13,20 @@
 use std::sync::Arc;
 
 use forebay_virtio::{Activation, Doorbell, Interrupt, MmioTransport, QueueSpec, VirtioDevice};
-use forebay_virtio_console::{Console, QueueIndex};
+use forebay_virtio_console::{Console, Held, QueueIndex};
 use kvm_ioctls::{IoEventAddress, NoDatamatch, VmFd};
 use vm_memory::GuestMemoryMmap;
+use vm_superio::SerialState;
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::agent::{AgentSide, Threshold};
+use crate::agent::Threshold;
 use crate::boot_report::{BootClock, Moment};
 use crate::bus::{Bus, SerialInterrupt};
-use crate::console_log::ConsoleLog;
-use crate::deadline::Deadlines;
 use crate::error::HostError;
 use crate::layout::{GSI_POWER_BUTTON, GSI_SERIAL, GSI_VIRTIO, VIRTIO_MMIO};
-use crate::power::Power;
+use crate::machine::Wiring;
+use crate::snapshot::RestoreError;
+use crate::snapshot::devices::SavedDevices;
 use crate::stop::eventfd;
 
 /// virtio-mmio register: kick a queue, whose number is the value written.
@@ -48,37 +49,115 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
+    /// Those of a VM that boots.
     pub(crate) fn new(
         vm: &VmFd,
         memory: &GuestMemoryMmap,
-        agent: Arc<dyn AgentSide>,
-        log: Arc<ConsoleLog>,
-        power: Power,
-        clock: Arc<BootClock>,
-        deadlines: Arc<Deadlines>,
+        wiring: &Wiring,
     ) -> Result<Self, HostError> {
+        let front = Front::new(vm, wiring)?;
+        let (observed, line) = front.ends();
+        let transport = MmioTransport::new(memory.clone(), observed, line);
+        front.wire(vm, wiring, transport, &SerialState::default())
+    }
+
+    /// Those of a VM that was saved, and the console device at rest. The VM's interrupt controllers
+    /// are as they were: what raises a line here is not lost.
+    pub(crate) fn restore(
+        vm: &VmFd,
+        memory: &GuestMemoryMmap,
+        wiring: &Wiring,
+        saved: &SavedDevices,
+    ) -> Result<(Self, Held), RestoreError> {
+        let front = Front::new(vm, wiring)?;
+        let (observed, line) = front.ends();
+        let (transport, activation) =
+            MmioTransport::restore(&saved.transport, memory.clone(), observed, line)?;
+        let held = front.console.restore(&saved.console, activation)?;
+        if saved.console.is_connected() {
+            front.threshold.keep_an_eye();
+        }
+        let devices = front.wire(vm, wiring, transport, &saved.serial)?;
+        if saved.panicked {
+            devices.bus.power().panic();
+        }
+        Ok((devices, held))
+    }
+
+    /// Saves them while the VM is paused.
+    pub(crate) fn save(bus: &Bus, console: &Held) -> SavedDevices {
+        SavedDevices {
+            transport: bus.console().save(),
+            console: console.save(),
+            serial: bus.serial(),
+            panicked: bus.power().has_panicked(),
+        }
+    }
+}
+
+/// The console device with its wires, before its registers are there.
+struct Front {
+    line: Arc<Line>,
+    drain: EventFd,
+    threshold: Arc<Threshold>,
+    console: Arc<Console>,
+    clock: Arc<BootClock>,
+}
+
+impl Front {
+    fn new(vm: &VmFd, wiring: &Wiring) -> Result<Self, HostError> {
+        let clock = Arc::clone(&wiring.clock);
         let line = Arc::new(Line(irqfd(vm, GSI_VIRTIO)?));
         let drain = eventfd()?;
         let bell = Arc::new(Bell(duplicate(&drain)?));
-        let gate = Arc::new(Threshold::new(agent, Arc::clone(&clock), deadlines));
-        let console = Console::new(gate, Arc::clone(&log) as _, Arc::clone(&line) as _, bell);
-        let observed = Arc::new(Observed {
-            console: Arc::clone(&console),
+        let threshold = Arc::new(Threshold::new(
+            Arc::clone(&wiring.agent),
+            Arc::clone(&clock),
+            Arc::clone(&wiring.deadlines),
+        ));
+        let console = Console::new(
+            Arc::clone(&threshold) as _,
+            Arc::clone(&wiring.log) as _,
+            Arc::clone(&line) as _,
+            bell,
+        );
+        Ok(Self {
+            line,
+            drain,
+            threshold,
+            console,
             clock,
-        });
-        let transport = MmioTransport::new(memory.clone(), observed, line);
+        })
+    }
 
+    /// The device and its line, for its registers.
+    fn ends(&self) -> (Arc<Observed>, Arc<Line>) {
+        let observed = Arc::new(Observed {
+            console: Arc::clone(&self.console),
+            clock: Arc::clone(&self.clock),
+        });
+        (observed, Arc::clone(&self.line))
+    }
+
+    /// Lets the guest reach everything.
+    fn wire(
+        self,
+        vm: &VmFd,
+        wiring: &Wiring,
+        transport: MmioTransport,
+        serial: &SerialState,
+    ) -> Result<Devices, HostError> {
         let refill = eventfd()?;
         let queue: u32 = QueueIndex::AgentToGuest.index().into();
         ioeventfd(vm, &refill, QUEUE_NOTIFY, queue)?;
         let acknowledge = eventfd()?;
         ioeventfd(vm, &acknowledge, INTERRUPT_ACK, NoDatamatch)?;
-
-        let serial = SerialInterrupt(irqfd(vm, GSI_SERIAL)?);
-        Ok(Self {
-            bus: Arc::new(Bus::new(serial, log, power, transport)),
-            console,
-            drain,
+        let interrupt = SerialInterrupt(irqfd(vm, GSI_SERIAL)?);
+        let log = Arc::clone(&wiring.log);
+        Ok(Devices {
+            bus: Arc::new(Bus::new(interrupt, serial, log, wiring.power(), transport)?),
+            console: self.console,
+            drain: self.drain,
             refill,
             acknowledge,
             power_button: irqfd(vm, GSI_POWER_BUTTON)?,

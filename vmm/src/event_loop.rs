@@ -16,6 +16,7 @@ use crate::agent::{AgentSide, Tick};
 use crate::bus::Bus;
 use crate::deadline::{Deadline, Deadlines};
 use crate::error::HostError;
+use crate::memory::Damage;
 use crate::reaper::Inbox;
 use crate::stop::{Lifecycle, StopReason};
 use crate::threads;
@@ -23,7 +24,7 @@ use crate::vcpus::Vcpus;
 
 const NAME: &str = "forebay-loop";
 /// Descriptors watched; the most events that can be ready at once.
-const SOURCES: usize = 4;
+const SOURCES: usize = 5;
 /// How long the console device looks for the next chain before it asks to be kicked, where there
 /// is a second processor to look on. About as long as the kick would cost.
 const POLL: Duration = Duration::from_micros(20);
@@ -38,6 +39,8 @@ pub(crate) struct Loop {
     pub(crate) bus: Arc<Bus>,
     pub(crate) console: Arc<Console>,
     pub(crate) agent: Arc<dyn AgentSide>,
+    /// Told if the file behind the guest's memory is cut.
+    pub(crate) damage: Option<Arc<Damage>>,
     pub(crate) drain: EventFd,
     pub(crate) refill: EventFd,
     pub(crate) boot_limit: Option<Duration>,
@@ -117,14 +120,17 @@ struct Sources {
 }
 
 impl Sources {
-    fn each(&self) -> [(i32, Source); SOURCES] {
+    fn each(&self) -> impl Iterator<Item = (i32, Source)> {
         use std::os::fd::AsRawFd as _;
+        let damage = self.work.damage.as_ref();
         [
             (self.work.lifecycle.wake_fd().as_raw_fd(), Source::Wake),
             (self.work.deadlines.as_raw_fd(), Source::Timer),
             (self.work.drain.as_raw_fd(), Source::Drain),
             (self.work.refill.as_raw_fd(), Source::Refill),
         ]
+        .into_iter()
+        .chain(damage.map(|damage| (damage.event().as_raw_fd(), Source::Damage)))
     }
 
     fn serve(&self, source: Source) -> Result<(), HostError> {
@@ -149,6 +155,8 @@ impl Sources {
                 clear(&self.work.refill)?;
                 self.work.console.transmit();
             }
+            // Not read: the VM ends.
+            Source::Damage => self.work.lifecycle.stop(StopReason::MemoryLost),
         }
         Ok(())
     }
@@ -225,6 +233,7 @@ enum Source {
     Timer,
     Drain,
     Refill,
+    Damage,
 }
 
 impl MutEventSubscriber for Sources {
@@ -232,7 +241,6 @@ impl MutEventSubscriber for Sources {
         let ready = events.fd();
         let Some(source) = self
             .each()
-            .into_iter()
             .find_map(|(fd, source)| (fd == ready).then_some(source))
         else {
             return;

@@ -90,6 +90,7 @@ pub use error::{BootFailure, BootPhase, HostError, KernelProblem, StartError, Us
 pub use inspect::{ExecutionView, ExecutionsView, StallsView, VmView};
 pub use kvm::KvmError;
 pub use machine::{Machine, MachineView};
+pub use memory::MemoryFileError;
 pub use pause::{PauseError, Paused};
 pub use probe::probe;
 pub use snapshot::{RecordProblem, RestoreError, SnapshotError};

@@ -8,7 +8,11 @@
 //! kernel); vCPUs and devices next; the kernel last, while the probe of this host, made once per
 //! process, runs beside it.
 
+mod assembly;
 mod pausing;
+mod saving;
+
+pub(crate) use assembly::Wiring;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -16,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use forebay_exec::Link as _;
 use forebay_virtio_console::{Console, Inspection};
-use kvm_ioctls::{Kvm, VmFd};
 use vmm_sys_util::eventfd::EventFd;
 
+use self::assembly::Assembly;
 use crate::agent::{AgentSide, Transmitter};
 use crate::boot::{self, BootSource, cmdline::CommandLine};
 use crate::boot_report::{BootClock, BootReport, GuestTimes, Moment};
@@ -27,17 +31,14 @@ use crate::deadline::{Deadline, Deadlines};
 use crate::devices::Devices;
 use crate::diagnosis;
 use crate::error::{BootFailure, HostError, StartError, UsageError};
-use crate::event_loop::{self, Loop};
 use crate::kvm;
-use crate::layout::KVM_TSS;
 use crate::memory::{Backing, GuestRam, MIB};
 use crate::pause::Hold;
-use crate::power::Power;
 use crate::probe::{self, Probing};
-use crate::reaper::{self, Reaper, Reaping, Remains};
-use crate::stop::{Lifecycle, StopReason, eventfd};
+use crate::reaper::{Reaper, Reaping, Remains};
+use crate::stop::{Lifecycle, StopReason};
+use crate::vcpu::BOOT_VCPU;
 use crate::vcpu::look::VcpuView;
-use crate::vcpu::{BOOT_VCPU, Vcpu};
 use crate::vcpus::Vcpus;
 
 /// A machine to be made; every value has been checked.
@@ -78,13 +79,6 @@ pub struct Machine {
     remains: Option<(Remains, Reaper)>,
 }
 
-/// What a machine is made of before it runs.
-struct Assembly {
-    memory: GuestRam,
-    vm: VmFd,
-    vcpus: Vec<Vcpu>,
-}
-
 impl Machine {
     /// Makes the machine and lets it run. Returns when the vCPUs have been started.
     pub(crate) fn start(spec: MachineSpec, agent: Arc<dyn AgentSide>) -> Result<Self, StartError> {
@@ -97,35 +91,25 @@ impl Machine {
         agent: Arc<dyn AgentSide>,
         probing: Probing,
     ) -> Result<Self, StartError> {
-        let clock = Arc::new(BootClock::start());
+        let clock = BootClock::start();
         let ready_by = spec
             .boot_limit
             .and_then(|limit| Instant::now().checked_add(limit));
         let kvm = kvm::open()?;
-        // An error drops them in the opposite order: the memory last.
+        let most = kvm.get_max_vcpus();
+        if usize::from(spec.cpus) > most {
+            let bound = format!("this host's KVM allows at most {most}");
+            return Err(UsageError::new("cpus", spec.cpus, bound).into());
+        }
         let memory = GuestRam::new(u64::from(spec.memory_mib) * MIB, Backing::Anonymous)?;
-        let Assembly { memory, vm, vcpus } = assemble(&kvm, memory, spec.cpus)?;
+        let assembly = Assembly::new(&kvm, memory, spec.cpus)?;
         let supported = kvm::supported_cpuid(&kvm)?;
-        for vcpu in &vcpus {
+        for vcpu in &assembly.vcpus {
             vcpu.set_up(supported, spec.cpus)?;
         }
-        let lifecycle = Arc::new(Lifecycle::new(eventfd()?));
-        let deadlines = Arc::new(Deadlines::new()?);
-        let log = Arc::clone(&spec.console);
-        let devices = Devices::new(
-            &vm,
-            memory.guest(),
-            Arc::clone(&agent),
-            Arc::clone(&log),
-            Power::new(
-                Arc::clone(&lifecycle),
-                Arc::clone(&deadlines),
-                Arc::clone(&log),
-            ),
-            Arc::clone(&clock),
-            Arc::clone(&deadlines),
-        )?;
-        clock.note(Moment::SetUp);
+        let wiring = Wiring::new(clock, spec.console, agent)?;
+        let devices = Devices::new(&assembly.vm, assembly.memory.guest(), &wiring)?;
+        wiring.clock.note(Moment::SetUp);
 
         let source = BootSource {
             kernel: spec.kernel,
@@ -133,85 +117,17 @@ impl Machine {
             cmdline: spec.cmdline,
             cpus: spec.cpus,
         };
-        let entry = boot::load(&source, memory.guest(), memory.len())?;
-        if let Some(boot_vcpu) = vcpus.get(usize::from(BOOT_VCPU)) {
+        let entry = boot::load(&source, assembly.memory.guest(), assembly.memory.len())?;
+        if let Some(boot_vcpu) = assembly.vcpus.get(usize::from(BOOT_VCPU)) {
             boot_vcpu.boot_at(entry)?;
         }
-        clock.note(Moment::Loaded);
+        wiring.clock.note(Moment::Loaded);
         let threads = Vec::from_iter(probing.result()?);
-
-        let Devices {
-            bus,
-            console,
-            drain,
-            refill,
-            acknowledge,
-            power_button,
-        } = devices;
-        let errands = vcpus.iter().map(Vcpu::errand).collect();
-        let asked = Arc::new(Vcpus::new(errands, Arc::clone(&lifecycle)));
-        deadlines
+        wiring
+            .deadlines
             .set(Deadline::Boot, ready_by)
             .map_err(|e| HostError::new("timerfd_settime", e))?;
-        let (outbox, inbox) = reaper::channel();
-        let work = Loop {
-            lifecycle: Arc::clone(&lifecycle),
-            deadlines: Arc::clone(&deadlines),
-            vcpus: Arc::clone(&asked),
-            bus: Arc::clone(&bus),
-            console: Arc::clone(&console),
-            agent: Arc::clone(&agent),
-            drain,
-            refill,
-            boot_limit: spec.boot_limit,
-        };
-        let thread = event_loop::start(work, inbox)?;
-        let machine = Self {
-            lifecycle,
-            clock,
-            deadlines,
-            log,
-            vcpus: asked,
-            console: Arc::clone(&console),
-            power_button,
-            agent,
-            hold: Mutex::default(),
-            remains: Some((
-                Remains {
-                    threads,
-                    bus,
-                    console,
-                    acknowledge,
-                    vm,
-                    memory,
-                },
-                Reaper { outbox, thread },
-            )),
-        };
-        machine.start_vcpus(vcpus)
-    }
-
-    /// Lets it run. On an error nothing is left.
-    fn start_vcpus(mut self, vcpus: Vec<Vcpu>) -> Result<Self, StartError> {
-        let mut vcpus = vcpus.into_iter();
-        while let Some(vcpu) = vcpus.next() {
-            let Some((remains, _)) = &mut self.remains else {
-                break;
-            };
-            let (bus, lifecycle) = (Arc::clone(&remains.bus), Arc::clone(&self.lifecycle));
-            match vcpu.start(bus, lifecycle, Arc::clone(&self.clock)) {
-                Ok(thread) => remains.threads.push(thread),
-                Err(e) => {
-                    // They hold the VM, which must be gone before its memory is.
-                    drop(vcpus);
-                    if let Some(freed) = self.end(StopReason::Dropped) {
-                        freed.wait_blocking();
-                    }
-                    return Err(e.into());
-                }
-            }
-        }
-        Ok(self)
+        Ok(assembly.launch(wiring, devices, None, spec.boot_limit, threads)?)
     }
 
     /// Begins the end and the clearing away; `None` if that was done before.
@@ -386,29 +302,6 @@ pub struct MachineView {
     pub console_bytes: u64,
     /// The console device, with the agent's port.
     pub device: Inspection,
-}
-
-/// Creates VM and vCPUs over `memory`.
-fn assemble(kvm: &Kvm, memory: GuestRam, cpus: u8) -> Result<Assembly, StartError> {
-    let most = kvm.get_max_vcpus();
-    if usize::from(cpus) > most {
-        return Err(UsageError::new(
-            "cpus",
-            cpus,
-            format!("this host's KVM allows at most {most}"),
-        )
-        .into());
-    }
-    let vm = kvm::create_vm(kvm)?;
-    memory.attach(&vm)?;
-    vm.set_tss_address(KVM_TSS)
-        .map_err(|e| HostError::new("KVM_SET_TSS_ADDR", e))?;
-    vm.create_irq_chip()
-        .map_err(|e| HostError::new("KVM_CREATE_IRQCHIP", e))?;
-    let vcpus = (0..cpus)
-        .map(|id| Vcpu::new(&vm, id))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(Assembly { memory, vm, vcpus })
 }
 
 #[cfg(test)]

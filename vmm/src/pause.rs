@@ -13,6 +13,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use forebay_virtio_console::Held;
 use kvm_bindings::kvm_clock_data;
 
 use crate::error::HostError;
@@ -61,6 +62,8 @@ pub(crate) struct Hold {
     pub(crate) since: Instant,
     /// The guest's clock, to go on from.
     pub(crate) clock: kvm_clock_data,
+    /// The console device, which goes on when this is dropped.
+    pub(crate) device: Held,
 }
 
 /// Why a VM was not paused. It goes on as before, if it has not ended.

@@ -111,12 +111,18 @@ impl Power {
         }
     }
 
-    fn panic(&self) {
+    /// The guest reported a panic.
+    pub(crate) fn panic(&self) {
         self.panicked.store(true, Ordering::Release);
         let at = Instant::now() + PANIC_GRACE;
         if self.deadlines.set(Deadline::Panic, Some(at)).is_err() {
             self.stop_for_panic();
         }
+    }
+
+    /// Whether the guest reported a panic.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Acquire)
     }
 
     /// Ends the VM for a panic.

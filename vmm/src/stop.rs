@@ -74,6 +74,9 @@ pub enum StopReason {
         /// All vCPUs were halted with interrupts off: the guest had stopped by itself.
         halted: bool,
     },
+    /// The file that the guest's memory is mapped from was cut short, or its disk failed: some of the
+    /// guest's memory is gone.
+    MemoryLost,
     /// A system call of the host failed while the VM ran.
     Host {
         /// Call and answer.
@@ -162,6 +165,11 @@ impl fmt::Display for StopReason {
                     f.write_str("; the guest was still running: allow more time if it is slow")
                 }
             }
+            Self::MemoryLost => f.write_str(
+                "the memory file of the snapshot that the VM was restored from was cut short, or \
+                 cannot be read, while the VM ran; leave a snapshot's files alone while VMs run from \
+                 it",
+            ),
             Self::Host { error } => write!(f, "the host failed: {error}"),
             Self::Internal { thread, message } => write!(
                 f,

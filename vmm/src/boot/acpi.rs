@@ -62,14 +62,23 @@ pub(crate) fn write(memory: &GuestMemoryMmap, cpus: u8) -> Result<u64, HostError
     memory
         .write_slice(&tables, GuestAddress(ACPI_TABLES))
         .map_err(failed)?;
-    memory
-        .write_slice(&new_generation_id()?, GuestAddress(GENERATION_ID))
-        .map_err(failed)?;
+    write_generation_id(memory, &new_generation_id()?)?;
     Ok(ACPI_TABLES)
 }
 
+/// Has the guest find `id` as its generation id. One that runs is told by an interrupt on
+/// [`GSI_GENERATION_ID`].
+pub(crate) fn write_generation_id(
+    memory: &GuestMemoryMmap,
+    id: &[u8; 16],
+) -> Result<(), HostError> {
+    memory
+        .write_slice(id, GuestAddress(GENERATION_ID))
+        .map_err(|e| HostError::new("write the generation id", std::io::Error::other(e)))
+}
+
 /// Sixteen random bytes: two VMs never have the same.
-fn new_generation_id() -> Result<[u8; 16], HostError> {
+pub(crate) fn new_generation_id() -> Result<[u8; 16], HostError> {
     let mut id = [0; 16];
     rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
         .map_err(|e| HostError::new("getrandom", e))?;

@@ -32,6 +32,7 @@ impl Machine {
             },
         })?;
         let paused = Paused::new(self);
+        let device = self.console.hold();
         let since = Instant::now();
         // Behind the last vCPU, so that none of them has seen a later time.
         let clock = self
@@ -41,7 +42,11 @@ impl Machine {
         self.deadlines
             .hold(since)
             .map_err(|e| HostError::new("timerfd_settime", e))?;
-        *self.hold() = Some(Hold { since, clock });
+        *self.hold() = Some(Hold {
+            since,
+            clock,
+            device,
+        });
         Ok(paused)
     }
 
@@ -55,13 +60,20 @@ impl Machine {
 
     /// The end of a [`Paused`].
     pub(crate) fn resume(&self) {
-        if let Some(Hold { since, clock }) = self.hold().take() {
+        let hold = self.hold().take();
+        if let Some(Hold {
+            since,
+            clock,
+            device,
+        }) = hold
+        {
             if let Err(e) = self.go_on_at(&clock) {
                 self.lifecycle.stop(StopReason::Host {
                     error: e.to_string(),
                 });
             }
             self.agent.postponed(since.elapsed());
+            drop(device);
         }
         self.lifecycle.standstill().release();
     }
@@ -81,11 +93,11 @@ impl Machine {
             .map_err(|e| HostError::new("timerfd_settime", e))
     }
 
-    fn hold(&self) -> MutexGuard<'_, Option<Hold>> {
+    pub(super) fn hold(&self) -> MutexGuard<'_, Option<Hold>> {
         self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn vm(&self) -> Result<&VmFd, HostError> {
+    pub(super) fn vm(&self) -> Result<&VmFd, HostError> {
         // Only a value that is being taken apart has none, and that cannot be asked.
         let gone = || HostError::new("reach the VM", io::Error::from(io::ErrorKind::NotFound));
         self.remains.as_ref().map(|(r, _)| &r.vm).ok_or_else(gone)

@@ -81,7 +81,7 @@ impl FileIdentity {
 /// Why a file cannot be a VM's memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum MemoryFileError {
+pub enum MemoryFileError {
     /// Cut short, or not the file that belongs to the snapshot.
     #[error(
         "memory file {}: {found} bytes long, but the snapshot says {expected}: it was cut or \

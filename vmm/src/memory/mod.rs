@@ -45,16 +45,13 @@ use vm_memory::{GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _
 use crate::error::HostError;
 use crate::layout::{HOLE_END, HOLE_START};
 
+pub use image::MemoryFileError;
+pub(crate) use image::MemoryImage;
 pub(crate) use mapping::map;
 pub(crate) use ram::{Backing, GuestRam};
+pub(crate) use sigbus::Damage;
 #[expect(unused_imports, reason = "for what snapshots, restores and forks VMs")]
-pub(crate) use {
-    freeze::Frozen,
-    image::{FileIdentity, MemoryFileError, MemoryImage},
-    ram::RamUsage,
-    sigbus::Damage,
-    sparse::Progress,
-};
+pub(crate) use {freeze::Frozen, image::FileIdentity, ram::RamUsage, sparse::Progress};
 
 /// Bytes in a MiB.
 pub(crate) const MIB: u64 = 1 << 20;

@@ -2,6 +2,7 @@
 
 use crate::error::HostError;
 use crate::kvm::KvmError;
+use crate::memory::MemoryFileError;
 use crate::stop::StopReason;
 
 /// Why there is no snapshot. Nothing that could be taken for one is left behind.
@@ -31,6 +32,9 @@ pub enum SnapshotError {
         /// The most there may be.
         most: u64,
     },
+    /// The host's KVM is out of reach by now.
+    #[error("there is no snapshot: {0}")]
+    Kvm(#[from] KvmError),
     /// A system call of the host failed.
     #[error("there is no snapshot: {0}")]
     Host(#[from] HostError),
@@ -158,6 +162,12 @@ pub enum RestoreError {
         /// What is wrong.
         rule: &'static str,
     },
+    /// The console device's state is none that a device could have.
+    #[error(transparent)]
+    Device(#[from] forebay_virtio::RestoreError),
+    /// The memory's file is not that of the snapshot, or cannot be read.
+    #[error(transparent)]
+    Memory(#[from] MemoryFileError),
     /// The host's KVM is missing, out of reach, or not able to run guests.
     #[error(transparent)]
     Kvm(#[from] KvmError),

@@ -1,0 +1,320 @@
+use super::*;
+use crate::builder::VmBuilder;
+use crate::pause::PauseError;
+use crate::probe::Probing;
+use crate::snapshot::RecordProblem;
+use crate::testing::{COUNT, HALT, SPIN, kernel, out, print};
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+/// `None`, with a note, where there is no KVM.
+fn start(builder: VmBuilder) -> Option<Machine> {
+    start_with(builder, None)
+}
+
+fn start_with(mut builder: VmBuilder, log: Option<Arc<ConsoleLog>>) -> Option<Machine> {
+    if let Err(error) = kvm::open() {
+        eprintln!("skipped: {error}");
+        return None;
+    }
+    let mut spec = builder.spec().unwrap();
+    spec.console = log.unwrap_or(spec.console);
+    Some(Machine::start_probed(spec, Arc::new(NoAgent), Probing::not_needed()).unwrap())
+}
+
+/// A log that checks that what is printed are the numbers from `first` on, modulo 256, and how many
+/// there were in all.
+fn numbers_from(first: u64) -> (Arc<ConsoleLog>, Arc<AtomicU64>) {
+    let counted = Arc::new(AtomicU64::new(first));
+    let tap = {
+        let counted = Arc::clone(&counted);
+        move |bytes: &[u8]| {
+            for byte in bytes {
+                let expected = counted.fetch_add(1, Ordering::SeqCst);
+                assert_eq!(u64::from(*byte), expected % 256, "after {expected} numbers");
+            }
+        }
+    };
+    let log = ConsoleLog::with_tap(ConsoleLog::DEFAULT_CAPACITY, Some(Box::new(tap)));
+    (log, counted)
+}
+
+fn reaches(counted: &AtomicU64, goal: u64, machine: &Machine) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while counted.load(Ordering::SeqCst) < goal {
+        assert_eq!(machine.stopped(), None);
+        assert!(Instant::now() < limit, "the guest does not go on");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn every_copy_of_a_counting_guest_goes_on_without_repeat_or_gap() {
+    for cpus in [1, 2, 4] {
+        let (log, mut counted) = numbers_from(0);
+        let (_kernel, builder) = kernel(&[&COUNT]);
+        let Some(mut machine) = start_with(builder.cpus(cpus), Some(log)) else {
+            return;
+        };
+        // Copies of copies, each taken of one that runs.
+        for round in 0..40 {
+            let dir = tempfile::tempdir().unwrap();
+            reaches(
+                &counted,
+                counted.load(Ordering::SeqCst) + round % 7,
+                &machine,
+            );
+            let paused = machine.pause().unwrap();
+            let at = counted.load(Ordering::SeqCst);
+            paused.snapshot(dir.path()).unwrap();
+            paused.resume();
+            let (log, copied) = numbers_from(at);
+            let copy = Machine::restore(dir.path(), log).unwrap();
+            reaches(&copied, at + 3, &copy);
+            // The source goes on too.
+            reaches(&counted, at + 3, &machine);
+            (machine, counted) = (copy, copied);
+        }
+    }
+}
+
+/// A guest that has printed, and stands still in a snapshot.
+fn saved(code: &[&[u8]], cpus: u8) -> Option<(TempDir, Machine)> {
+    let (_kernel, builder) = kernel(code);
+    let machine = start(builder.cpus(cpus))?;
+    while machine.console_log().written() == 0 {
+        std::thread::yield_now();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    machine.pause().unwrap().snapshot(dir.path()).unwrap();
+    Some((dir, machine))
+}
+
+fn restore(dir: &TempDir) -> Result<Machine, RestoreError> {
+    Machine::restore(dir.path(), ConsoleLog::new(ConsoleLog::DEFAULT_CAPACITY))
+}
+
+#[test]
+fn a_restored_machine_ends_as_any_other() {
+    let Some((dir, source)) = saved(&[&print("x"), &SPIN], 2) else {
+        return;
+    };
+    drop(source);
+    let machine = restore(&dir).unwrap();
+    let view = machine.inspect();
+    assert!(!view.paused);
+    assert_eq!(view.vcpus.len(), 2);
+    assert!(view.vcpus.iter().all(Option::is_some));
+    machine.stop();
+    assert_eq!(machine.wait_blocking(LONG), Some(StopReason::Requested));
+    drop(machine);
+    drop(restore(&dir).unwrap());
+}
+
+#[test]
+fn a_restored_machine_stands_still_until_it_is_told_to_go_on() {
+    let Some((dir, _source)) = saved(&[&COUNT], 1) else {
+        return;
+    };
+    let state = MachineState::read(dir.path()).unwrap();
+    let image = MemoryImage::open(&dir.path().join(MEMORY), state.shape.memory).unwrap();
+    let log = ConsoleLog::new(ConsoleLog::DEFAULT_CAPACITY);
+    let machine = Machine::restore_paused(
+        state,
+        GuestRam::from_image(&image).unwrap(),
+        &[7; 16],
+        Arc::clone(&log),
+        Arc::new(NoAgent),
+    )
+    .unwrap();
+    assert!(machine.inspect().paused);
+    assert!(matches!(machine.pause(), Err(PauseError::AlreadyPaused)));
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(log.written(), 0);
+    // It can be saved as it stands.
+    let again = Paused::new(&machine);
+    let other = tempfile::tempdir().unwrap();
+    again.snapshot(other.path()).unwrap();
+    again.resume();
+    while log.written() == 0 {
+        std::thread::yield_now();
+    }
+    drop(restore(&other).unwrap());
+}
+
+#[test]
+fn every_copy_has_a_generation_id_of_its_own() {
+    use vm_memory::{Bytes as _, GuestAddress};
+    let Some((dir, source)) = saved(&[&print("x"), &SPIN], 1) else {
+        return;
+    };
+    let id = |machine: &Machine| {
+        let mut id = [0u8; 16];
+        let address = GuestAddress(crate::layout::GENERATION_ID);
+        let guest = machine.memory().unwrap().guest();
+        guest.read_slice(&mut id, address).unwrap();
+        id
+    };
+    let (a, b) = (restore(&dir).unwrap(), restore(&dir).unwrap());
+    let mut ids = vec![id(&source), id(&a), id(&b), [0; 16]];
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 4, "two are the same");
+}
+
+#[test]
+fn a_machine_that_ended_is_not_saved() {
+    let (_kernel, builder) = kernel(&[&SPIN]);
+    let Some(machine) = start(builder) else {
+        return;
+    };
+    let paused = machine.pause().unwrap();
+    machine.stop();
+    let dir = tempfile::tempdir().unwrap();
+    match paused.snapshot(dir.path()) {
+        Err(SnapshotError::Ended { reason }) => assert_eq!(reason, StopReason::Requested),
+        other => panic!("{other:?}"),
+    }
+    assert!(!dir.path().join(file::NAME).exists());
+}
+
+#[test]
+fn a_panic_that_was_reported_before_ends_the_copy_too() {
+    let Some((dir, _source)) = saved(&[&out(0x505, 1), &print("x"), &HALT], 1) else {
+        return;
+    };
+    let copy = restore(&dir).unwrap();
+    assert_eq!(
+        copy.wait_blocking(LONG),
+        Some(StopReason::Panic { message: None })
+    );
+}
+
+#[test]
+fn what_a_snapshot_lacks_or_has_too_much_is_named() {
+    let Some((dir, _source)) = saved(&[&print("x"), &SPIN], 1) else {
+        return;
+    };
+    let state = MachineState::read(dir.path()).unwrap();
+    let refused = |state: MachineState| {
+        state.write(dir.path()).unwrap();
+        restore(&dir).unwrap_err()
+    };
+    for name in ["kvm", "transport", "console", "platform"] {
+        let mut less = state.clone();
+        less.records.take(name, 1).unwrap();
+        match refused(less) {
+            RestoreError::Record { record, problem } => {
+                assert_eq!((&*record, problem), (name, RecordProblem::Missing));
+            }
+            other => panic!("{name}: {other}"),
+        }
+    }
+    let mut more = state.clone();
+    more.records.put("exec", 1, Vec::new());
+    match refused(more) {
+        RestoreError::Record { record, problem } => {
+            assert_eq!((&*record, problem), ("exec", RecordProblem::Unknown));
+        }
+        other => panic!("{other}"),
+    }
+    for cpus in [0, 2, 300] {
+        let mut wrong = state.clone();
+        wrong.shape.cpus = cpus;
+        let error = refused(wrong).to_string();
+        assert!(error.contains("vCPU"), "{cpus}: {error}");
+    }
+    let mut wrong = state.clone();
+    wrong.shape.memory += 4096;
+    assert!(matches!(refused(wrong), RestoreError::Memory(_)));
+    // And as it was it is taken.
+    state.write(dir.path()).unwrap();
+    drop(restore(&dir).unwrap());
+}
+
+#[test]
+fn a_snapshot_replaces_an_older_one_from_which_a_machine_runs() {
+    let Some((dir, source)) = saved(&[&COUNT], 1) else {
+        return;
+    };
+    let copy = restore(&dir).unwrap();
+    source.pause().unwrap().snapshot(dir.path()).unwrap();
+    let printed = copy.console_log().written();
+    while copy.console_log().written() < printed + 10 {
+        assert_eq!(copy.stopped(), None, "its memory was taken from it");
+        std::thread::yield_now();
+    }
+    drop(restore(&dir).unwrap());
+}
+
+#[test]
+fn a_memory_file_that_cannot_be_written_leaves_no_snapshot() {
+    let Some((dir, source)) = saved(&[&print("x"), &SPIN], 1) else {
+        return;
+    };
+    fs::remove_file(dir.path().join(MEMORY)).unwrap();
+    fs::create_dir(dir.path().join(MEMORY)).unwrap();
+    let error = source.pause().unwrap().snapshot(dir.path()).unwrap_err();
+    assert!(error.to_string().contains(MEMORY), "{error}");
+    assert!(matches!(restore(&dir), Err(RestoreError::Host(_))));
+    assert!(!dir.path().join(file::NAME).exists());
+}
+
+/// Counts how long it was told to have stood still.
+#[derive(Default)]
+struct Postponed(Mutex<Vec<Duration>>);
+
+impl crate::agent_port::Gate for Postponed {
+    fn judge(
+        &self,
+        _head: &[u8; crate::agent_port::HEADER_LEN],
+        rest: usize,
+    ) -> crate::agent_port::Verdict {
+        crate::agent_port::Verdict::Discard(rest)
+    }
+
+    fn deliver(&self, _payload: Vec<u8>) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn next_to_guest(&self) -> Option<crate::agent_port::Outgoing> {
+        None
+    }
+
+    fn opened(&self) {}
+
+    fn closed(&self, _why: crate::agent_port::Closed) {}
+}
+
+impl AgentSide for Postponed {
+    fn vm_stopped(&self, _reason: &StopReason) {}
+
+    fn postponed(&self, by: Duration) {
+        self.0.lock().unwrap().push(by);
+    }
+}
+
+#[test]
+fn the_agent_side_is_told_of_each_pause_and_its_length() {
+    let (_kernel, mut builder) = kernel(&[&SPIN]);
+    if kvm::open().is_err() {
+        return;
+    }
+    let agent = Arc::new(Postponed::default());
+    let spec = builder.spec().unwrap();
+    let machine =
+        Machine::start_probed(spec, Arc::clone(&agent) as _, Probing::not_needed()).unwrap();
+    let before = Instant::now();
+    let paused = machine.pause().unwrap();
+    let length = Duration::from_millis(30);
+    std::thread::sleep(length);
+    paused.resume();
+    let told = agent.0.lock().unwrap();
+    assert_eq!(told.len(), 1);
+    assert!((length..=before.elapsed()).contains(&told[0]), "{told:?}");
+}
