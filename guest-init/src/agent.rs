@@ -14,10 +14,12 @@
 //! | [`token`] | what an epoll event means |
 //! | [`lifecycle`] | start, exit, signals, lingering pipes |
 //! | [`traffic`] | bytes from and to the host |
+//! | [`rest`] | standing still for a snapshot, and going on |
 //! | [`connection`] | losing and regaining the host |
 
 mod connection;
 mod lifecycle;
+mod rest;
 mod token;
 mod traffic;
 
@@ -27,7 +29,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use forebay_exec_proto::guest::Conn;
-use forebay_exec_proto::{ExecId, Resources, Stream};
+use forebay_exec_proto::{ExecId, Renew, Resources, Stream};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
@@ -43,15 +45,21 @@ use crate::signals::{self, SignalFd};
 use crate::spawn::Spawner;
 use crate::usage::Processes;
 
+use rest::Rest;
 use token::Token;
 
 /// Events taken from epoll per turn.
 const EVENTS_PER_TURN: usize = 64;
 
+/// What a renewal does beside letting executions go on; the text says what failed.
+pub(crate) type Renewer = Box<dyn Fn(&Renew) -> Result<(), String>>;
+
 /// What the agent works with; PID 1 and tests differ here only.
 pub(crate) struct Config {
     /// Where executions get their leaves.
     pub(crate) parent: Option<Parent>,
+    /// Renews the system.
+    pub(crate) renew: Renewer,
     /// Opens the port again after a lost connection; without it the loop ends then.
     pub(crate) reopen: Option<fn() -> Result<OwnedFd, String>>,
     /// This is PID 1: it collects orphans, listens to signals, and ends every process at the end.
@@ -97,6 +105,7 @@ pub(crate) struct Agent {
     /// When to try to open the port again.
     reopen_at: Option<Instant>,
     shutdown: Option<Shutdown>,
+    rest: Rest,
     /// No process is left beside PID 1, as of the last look.
     alone: bool,
 }
@@ -137,6 +146,7 @@ impl Agent {
             retry_at: None,
             reopen_at: None,
             shutdown: None,
+            rest: Rest::Running,
             alone: false,
             config,
         };
@@ -197,6 +207,7 @@ impl Agent {
     fn exchange(&mut self) {
         let done = self.receive().and_then(|()| {
             self.feed_commands();
+            self.look_at_rest();
             self.transmit()
         });
         if let Err(why) = done {
@@ -222,6 +233,7 @@ impl Agent {
             self.retry_at,
             self.reopen_at,
             self.shutdown.as_ref().map(Shutdown::deadline),
+            self.rest.deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         let wait = next.saturating_duration_since(Instant::now());
@@ -272,6 +284,12 @@ impl Agent {
     /// The first request counts; later ones change nothing.
     fn begin_shutdown(&mut self, end: End, grace: Duration) {
         if self.shutdown.is_none() {
+            self.stop_freezing("the guest is being powered off".to_owned());
+            // What is frozen cannot act on SIGTERM, and must not run before a renewal.
+            let grace = match self.rest {
+                Rest::Frozen => Duration::ZERO,
+                Rest::Running | Rest::Freezing { .. } => grace,
+            };
             say(format_args!("{end:?} requested, processes have {grace:?}"));
             self.shutdown = Some(Shutdown::new(end, grace, Instant::now()));
         }

@@ -4,6 +4,8 @@
 mod host;
 #[path = "agent_test/resources.rs"]
 mod resources;
+#[path = "agent_test/rest.rs"]
+mod rest;
 #[path = "agent_test/terminal.rs"]
 mod terminal;
 

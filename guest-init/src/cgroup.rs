@@ -25,6 +25,7 @@
 //! never chosen; the kernel spares PID 1.
 
 mod account;
+mod freeze;
 mod leaf;
 mod removal;
 mod reserve;
@@ -46,6 +47,7 @@ use crate::console::{say, trace};
 use crate::figures::Figures;
 
 use account::Account;
+use freeze::Freezing;
 use leaf::Remains;
 pub(crate) use leaf::{Leaf, is_limited, limits, unlimited};
 use removal::{Progress, Removal};
@@ -84,6 +86,8 @@ pub(crate) struct Parent {
     accounts: Vec<Account>,
     /// Number of the next account; `None` where no memory is accounted for.
     next_account: Option<u64>,
+    /// Everything is being frozen.
+    freezing: Option<Freezing>,
 }
 
 impl Parent {
@@ -135,6 +139,7 @@ impl Parent {
             stuck: VecDeque::new(),
             accounts: Vec::new(),
             next_account: None,
+            freezing: None,
         })
     }
 

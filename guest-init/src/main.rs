@@ -26,6 +26,7 @@
 //! | [`cgroup`], [`reaper`], [`signals`] | limiting and killing, burying, signalling |
 //! | [`usage`], [`figures`] | what a command used |
 //! | [`power`] | ending the guest in order |
+//! | [`renew`] | entropy, clock and identity of a guest that was copied |
 //! | [`console`], [`cmdline`] | what it says, and its switches |
 //!
 //! Signals to PID 1 end the guest in order, with a grace of 5 s. They are those that busybox's
@@ -67,6 +68,7 @@ mod port;
 mod power;
 mod pty;
 mod reaper;
+mod renew;
 mod rlimit;
 mod signals;
 mod spawn;
@@ -135,8 +137,10 @@ fn run() -> String {
             Err(error) => return format!("no agent port: {error}"),
         },
     };
+    let system = renew::System::open();
     let config = agent::Config {
         parent: cgroup::Parent::create(),
+        renew: Box::new(move |renew| system.renew(renew)),
         reopen: Some(port::reopen),
         whole_system: true,
         test_crash: switches.test_crash,

@@ -66,6 +66,10 @@ impl Agent {
             }
             execution.abandon_pipes();
         }
+        // Dead by now, or about to die: a process that is killed runs no more of its program.
+        if let Err(error) = self.thaw() {
+            say(format_args!("{error}"));
+        }
         // Those whose leader was collected wait for nothing any more; the others go when it is.
         let ids: Vec<_> = self.executions.keys().copied().collect();
         for id in ids {

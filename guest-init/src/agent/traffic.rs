@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use forebay_exec_proto::guest::{Event, Transmit};
-use forebay_exec_proto::{Bootstrap, ExecId, HEADER_LEN, Ready, Stream};
+use forebay_exec_proto::{Bootstrap, ExecId, HEADER_LEN, QUIESCE, Ready, Stream};
 use rustix::event::epoll::EventFlags;
 
 use super::Agent;
@@ -75,8 +75,8 @@ impl Agent {
                     execution.kill();
                 }
             }
-            Event::Quiesce(_) => self.conn.quiesced(Err("not known here".to_owned())),
-            Event::Renew(_) => self.conn.renewed(Err("not known here".to_owned())),
+            Event::Quiesce(quiesce) => self.quiesce(&quiesce),
+            Event::Renew(renew) => self.renew(&renew),
             Event::PowerOff { reboot, grace_ms } => {
                 let end = if reboot { End::Reboot } else { End::PowerOff };
                 self.begin_shutdown(end, Duration::from_millis(u64::from(grace_ms)));
@@ -105,6 +105,7 @@ impl Agent {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid1_us: Some(self.config.clock.entry_us()),
             ready_us: Some(self.config.clock.now_us()),
+            capabilities: Some(vec![QUIESCE.to_owned()]),
             ..Ready::default()
         });
         trace!("ready after {} us", self.config.clock.now_us());

@@ -1,17 +1,20 @@
 //! The host's end, driven by hand: one turn sends what is due and takes what has come.
 
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::thread::JoinHandleExt as _;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_exec_proto::host::{
-    Config as HostConfig, Conn, Event, Start, Stdin, Terminal, Verdict,
+    Config as HostConfig, Conn, Event, Notice, Start, Stdin, Terminal, Verdict,
 };
 use forebay_exec_proto::{
-    EnvVar, ExecId, Failure, HEADER_LEN, Header, Limits, Request, TerminalSize,
+    EnvVar, ExecId, Failure, HEADER_LEN, Header, Limits, Renew, Renewal, Request, Secret, Stream,
+    TerminalSize,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -37,6 +40,18 @@ pub(super) struct Host {
     /// Bytes that the socket has not taken yet.
     outgoing: Vec<u8>,
     agent: Option<JoinHandle<End>>,
+    /// What the agent said of the guest as a whole.
+    answers: VecDeque<Notice>,
+    pongs: u64,
+    system: Arc<Mutex<System>>,
+}
+
+/// What is renewed in place of this system.
+#[derive(Default)]
+pub(super) struct System {
+    pub(super) renewed: Vec<Renew>,
+    /// Why it cannot be.
+    pub(super) fault: Option<String>,
 }
 
 impl Host {
@@ -69,9 +84,17 @@ impl Host {
         let (socket, port) = UnixStream::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
         port.set_nonblocking(true).unwrap();
+        let system = Arc::new(Mutex::new(System::default()));
+        let renewed = Arc::clone(&system);
+        let renew = move |renew: &Renew| {
+            let mut system = renewed.lock().unwrap();
+            system.renewed.push(renew.clone());
+            system.fault.clone().map_or(Ok(()), Err)
+        };
         let agent = std::thread::spawn(move || {
             let config = Config {
                 parent,
+                renew: Box::new(renew),
                 reopen: None,
                 whole_system: false,
                 test_crash: false,
@@ -90,6 +113,9 @@ impl Host {
             incoming: Vec::new(),
             outgoing: Vec::new(),
             agent: Some(agent),
+            answers: VecDeque::new(),
+            pongs: 0,
+            system,
         };
         while !host.conn.is_ready() {
             host.turn(Duration::from_secs(10));
@@ -153,7 +179,13 @@ impl Host {
             }
             self.incoming.drain(..HEADER_LEN + len);
         }
-        while self.conn.poll_notice().is_some() {}
+        while let Some(notice) = self.conn.poll_notice() {
+            match notice {
+                Notice::Pong(_) => self.pongs += 1,
+                Notice::Quiesced { .. } | Notice::Renewed { .. } => self.answers.push_back(notice),
+                _ => {}
+            }
+        }
         heard
     }
 
@@ -316,6 +348,83 @@ impl Host {
             }
             other => panic!("it should have failed: {other:?}"),
         }
+    }
+
+    /// Asks for all executions to stand still within `limit`, and waits for the answer.
+    pub(super) fn quiesce(&mut self, limit: Duration) -> Result<(), String> {
+        let seq = self.begin_quiesce(limit);
+        self.answered(seq)
+    }
+
+    /// Lets them go on as they were.
+    pub(super) fn thaw(&mut self) -> Result<(), String> {
+        let seq = self.begin_thaw();
+        self.answered(seq)
+    }
+
+    /// Makes the guest another one.
+    pub(super) fn renew(&mut self) -> Result<(), String> {
+        let renewal = Renewal {
+            entropy: Secret([7; 32]),
+            generation: [9; 16],
+            hostname: None,
+        };
+        let seq = self.conn.renew(renewal, Duration::from_secs(7)).unwrap();
+        self.answered(seq)
+    }
+
+    /// Waits for the answer to the question of this number.
+    pub(super) fn answered(&mut self, asked: u64) -> Result<(), String> {
+        loop {
+            if let Some(Notice::Quiesced { seq, error } | Notice::Renewed { seq, error }) =
+                self.answers.pop_front()
+            {
+                assert_eq!(seq, asked, "in the order of the questions");
+                return error.map_or(Ok(()), Err);
+            }
+            self.turn(Duration::from_secs(10));
+        }
+    }
+
+    /// Asks for that and does not wait.
+    pub(super) fn begin_quiesce(&mut self, limit: Duration) -> u64 {
+        let seq = self.conn.quiesce(limit).unwrap();
+        self.send();
+        seq
+    }
+
+    /// The same of the thaw.
+    pub(super) fn begin_thaw(&mut self) -> u64 {
+        let seq = self.conn.thaw(Duration::from_secs(7)).unwrap();
+        self.send();
+        seq
+    }
+
+    /// Whether the answer to that has come.
+    pub(super) fn is_answered(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Goes on until the agent has done all that it was asked for so far.
+    pub(super) fn ping(&mut self) {
+        let pongs = self.pongs;
+        self.conn.ping(pongs).unwrap();
+        while self.pongs == pongs {
+            self.turn(Duration::from_secs(10));
+        }
+    }
+
+    /// What has come of an execution's stdout.
+    pub(super) fn take(&mut self, id: ExecId) -> Vec<u8> {
+        let mut taken = Vec::new();
+        while let Some(chunk) = self.conn.take_chunk(id, Stream::Stdout) {
+            taken.extend_from_slice(&chunk);
+        }
+        taken
+    }
+
+    pub(super) fn system(&self) -> MutexGuard<'_, System> {
+        self.system.lock().unwrap()
     }
 
     pub(super) fn pid(&self, id: ExecId) -> u32 {

@@ -187,7 +187,7 @@ fn settings(limits: &Resources) -> impl Iterator<Item = (&'static str, String)> 
 }
 
 /// Writes to a file of a group, never to what a command put over it: that could make PID 1 wait.
-fn write(group: BorrowedFd<'_>, file: &str, value: &str) -> Result<(), Errno> {
+pub(super) fn write(group: BorrowedFd<'_>, file: &str, value: &str) -> Result<(), Errno> {
     let file = below(group, file, OFlags::WRONLY)?;
     retry_on_intr(|| rustix::io::write(&file, value.as_bytes())).map(drop)
 }

@@ -36,6 +36,12 @@ impl Place {
         self.group(&id.to_string())
     }
 
+    /// What the kernel says of the parent of all leaves.
+    pub(crate) fn is_frozen(&self) -> bool {
+        let events = fs::read_to_string(self.group("cgroup.events")).unwrap();
+        events.lines().any(|line| line == "frozen 1")
+    }
+
     /// Where a group beside the leaves is.
     pub(crate) fn group(&self, name: &str) -> PathBuf {
         self.root.join("forebay").join(name)
