@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FlockOperation;
 
@@ -153,6 +154,30 @@ impl Cache {
 #[must_use = "dropping it releases the lock"]
 pub struct CacheLock {
     _file: File,
+}
+
+/// A directory of a build that is removed with this, whatever becomes of the build.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Of its own for each build of this process.
+    pub(crate) fn of_build(cache: &Cache) -> Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        cache.scratch("build", &format!("image-{number}")).map(Self)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays is removed by the next build.
+        let _ = remove_tree(&self.0);
+    }
 }
 
 fn is_running(pid: u32) -> bool {

@@ -251,6 +251,49 @@ fn parse_policy(policy: &str) -> Option<(String, String)> {
     })
 }
 
+/// Where this system's apt finds the main part of Debian's own releases: pairs of mirror and suite.
+///
+/// # Errors
+/// [`Error::NoPackageManager`], [`Error::Command`].
+pub(crate) fn offered() -> Result<Vec<(String, String)>> {
+    let archive = Archive::default();
+    let found = with_lists(&archive, "a Debian root", || {
+        let policy = apt(archive.cache_command().arg("policy"), "a Debian root")?;
+        Ok(Some(parse_offered(&policy)).filter(|offered| !offered.is_empty()))
+    })?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Reads `apt-cache policy` of the whole system: lines such as
+/// `500 http://deb.debian.org/debian bookworm/main amd64 Packages`, each followed by one such as
+/// `release v=12,o=Debian,a=oldstable,n=bookworm,l=Debian,c=main,b=amd64`.
+fn parse_offered(policy: &str) -> Vec<(String, String)> {
+    let mut offered = Vec::new();
+    for (line, next) in policy.lines().zip(policy.lines().skip(1)) {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (Some(mirror), Some(part)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let Some(suite) = part
+            .strip_suffix("/main")
+            .filter(|_| mirror.contains("://"))
+        else {
+            continue;
+        };
+        let release = next
+            .trim_start()
+            .strip_prefix("release ")
+            .unwrap_or_default();
+        if release.split(',').any(|fact| fact == "o=Debian") {
+            offered.push((mirror.to_owned(), suite.to_owned()));
+        }
+    }
+    // The same in every architecture.
+    offered.sort();
+    offered.dedup();
+    offered
+}
+
 /// Runs a program of the package manager's to its end; a system that has none is told apart.
 fn apt(program: &mut Command, package: &str) -> Result<String> {
     command::output(program).map_err(|error| match error {

@@ -66,3 +66,32 @@ qemu-system-x86:
         None
     );
 }
+
+#[test]
+fn debian_s_own_suites_are_told_from_others() {
+    let policy = "\
+Package files:
+ 100 /var/lib/dpkg/status
+     release a=now
+ 500 https://packages.example.com/apt other-bookworm/main amd64 Packages
+     release o=other-bookworm,a=other-bookworm,n=other-bookworm,c=main,b=amd64
+ 500 http://deb.example.org/debian-security bookworm-security/main amd64 Packages
+     release v=12,o=Debian,a=oldstable-security,n=bookworm-security,l=Debian-Security,c=main,b=amd64
+     origin deb.example.org
+ 500 http://deb.example.org/debian bookworm/main amd64 Packages
+     release v=12.11,o=Debian,a=oldstable,n=bookworm,l=Debian,c=main,b=amd64
+     origin deb.example.org
+ 500 http://deb.example.org/debian bookworm/contrib amd64 Packages
+     release v=12.11,o=Debian,a=oldstable,n=bookworm,l=Debian,c=contrib,b=amd64
+Pinned packages:
+";
+    let expected = [
+        ("http://deb.example.org/debian", "bookworm"),
+        (
+            "http://deb.example.org/debian-security",
+            "bookworm-security",
+        ),
+    ]
+    .map(|(mirror, suite)| (mirror.to_owned(), suite.to_owned()));
+    assert_eq!(parse_offered(policy), expected);
+}

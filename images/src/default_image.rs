@@ -12,15 +12,17 @@ use crate::debian::Package;
 use crate::image::{self, CACHE_KIND, DEFAULT_NAME, Parts};
 use crate::kernel::Kernel;
 use crate::progress::Progress;
+use crate::store;
 use crate::{
-    Cache, ContentKey, Error, Image, InitramfsBuilder, KernelKind, Result, command, file_sha256,
+    Cache, ContentKey, Error, Image, ImageConfig, InitramfsBuilder, KernelKind, Result, command,
+    file_sha256,
 };
 
 /// The package with the statically linked busybox.
 pub const BUSYBOX_PACKAGE: &str = "busybox-static";
 
 /// Counts up whenever the files below or what is recorded of the parts change.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 
 const PASSWD: &str = "\
 root:x:0:0:root:/root:/bin/sh
@@ -33,7 +35,7 @@ tty:x:5:
 nogroup:x:65534:
 ";
 
-const HOSTS: &str = "\
+pub(crate) const HOSTS: &str = "\
 127.0.0.1 localhost
 ::1 localhost
 ";
@@ -84,22 +86,24 @@ pub fn get_or_build(
         let step = progress.step("build default image", None);
         let vmlinux = target.join("vmlinux");
         fs::copy(&kernel.vmlinux, &vmlinux).map_err(Error::file("copy", &kernel.vmlinux))?;
-        root(init, busybox)?.write_file(&target.join("initramfs.cpio"))?;
-        let digest = image::describe(
+        let root = root(init, busybox)?;
+        root.write_file(&target.join("initramfs.cpio"))?;
+        let described = image::describe(
             target,
             Parts {
                 name: DEFAULT_NAME,
                 kernel: "vmlinux",
                 kernel_kind: KernelKind::Vmlinux,
-                initramfs: &["initramfs.cpio"],
+                initramfs: &[("initramfs.cpio", root.unpacked_len())],
                 cmdline: "",
+                config: ImageConfig::default(),
                 origin: origin(kernel, busybox)?,
             },
         )?;
-        step.finish(&format!("digest {}", &digest[..16]));
+        step.finish(&format!("digest {}", &described.digest[..16]));
         Ok(())
     })?;
-    make_default(cache, &key)?;
+    store::name(cache, DEFAULT_NAME, &key)?;
     Image::open(directory)
 }
 
@@ -148,19 +152,6 @@ fn origin(kernel: &Kernel, busybox: &Path) -> Result<BTreeMap<String, String>> {
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into())
-}
-
-/// Points the default at an image, in one step: whoever opens it meanwhile gets the old or the new.
-fn make_default(cache: &Cache, key: &str) -> Result<()> {
-    let link = cache.path(CACHE_KIND, DEFAULT_NAME);
-    if fs::read_link(&link).is_ok_and(|target| target == Path::new(key)) {
-        return Ok(());
-    }
-    let scratch = cache.scratch(CACHE_KIND, DEFAULT_NAME)?;
-    let new = scratch.join("link");
-    std::os::unix::fs::symlink(key, &new).map_err(Error::file("create", &new))?;
-    fs::rename(&new, &link).map_err(Error::file("replace", &link))?;
-    crate::cache::remove_tree(&scratch)
 }
 
 #[cfg(test)]

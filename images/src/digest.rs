@@ -73,7 +73,7 @@ fn copy_into(reader: &mut impl Read, hash: &mut Sha256) -> io::Result<()> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         // Writing into a String cannot fail.

@@ -63,6 +63,63 @@ pub enum Error {
         reason: String,
     },
 
+    /// An archive or directory has something that cannot be in an image.
+    #[error("{archive}: entry {entry:?}: {reason}")]
+    Archive {
+        /// The archive, layer or directory.
+        archive: String,
+        /// The path inside it, or the last one before the fault.
+        entry: String,
+        /// Why it cannot be taken.
+        reason: String,
+    },
+
+    /// A container image that is none, is for another platform, or is not as it promises.
+    #[error("container image {}: {reason}", path.display())]
+    ContainerImage {
+        /// The directory or archive.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// The cache has no image of this name or digest.
+    #[error("there is no image {reference:?} in {}; `forebay image ls` lists them", cache.display())]
+    NoSuchImage {
+        /// What was looked for.
+        reference: String,
+        /// The cache's directory.
+        cache: PathBuf,
+    },
+
+    /// Several images' digests begin with these digits.
+    #[error("the digests of {count} images begin with {reference}: give more digits")]
+    AmbiguousImage {
+        /// What was looked for.
+        reference: String,
+        /// How many were found.
+        count: usize,
+    },
+
+    /// A name that no image can have.
+    #[error(
+        "{name:?} cannot be an image's name: use 1 to 64 letters, digits, `.`, `-` and `_`, first a \
+         letter or digit, and nothing that looks like a digest"
+    )]
+    ImageName {
+        /// The name.
+        name: String,
+    },
+
+    /// A word that cannot be a Debian release, package or archive.
+    #[error("{text:?} cannot be a Debian {what}'s name")]
+    DebianName {
+        /// What it should be.
+        what: &'static str,
+        /// As it was given.
+        text: String,
+    },
+
     /// An operation on a host file failed.
     #[error("cannot {operation} {}: {source}", path.display())]
     File {

@@ -1,11 +1,12 @@
 //! The image format: a directory with `image.json`, a kernel and initramfs layers.
 //!
 //! Owns reading and writing the description and the digest. Does not build anything. Called by the
-//! `forebay` crate to open an image, and by [`default_image`](crate::default_image) to write one.
+//! `forebay` crate to open an image, and by [`default_image`](crate::default_image) and
+//! [`ImageBuilder`](crate::ImageBuilder) to write one.
 //!
 //! Opening checks that every file is there with its recorded size; [`Image::verify`] hashes them.
-//! The digest is over what a guest can see (kernel, layers in order, command line), not over names
-//! or origins: equal digests boot equal guests.
+//! The digest is over what a guest can see (kernel, layers in order, command line, how commands
+//! run), not over names or origins: equal digests boot equal guests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +14,19 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Cache, ContentKey, Error, Result, file_sha256};
+use crate::{Cache, ContentKey, Error, ImageConfig, Result, file_sha256};
 
 /// The description's file name inside an image directory.
 const DESCRIPTION: &str = "image.json";
 
-/// The newest description format this version reads and the one it writes.
-const FORMAT: u32 = 1;
+/// The newest description format this version reads. A description is written in the oldest that can
+/// say what is in it: 2 has `config`.
+const FORMAT: u32 = 2;
+/// The format without `config`.
+const FORMAT_WITHOUT_CONFIG: u32 = 1;
+
+/// What the guest's kernel needs at boot beside its own file and the initramfs, at the very least.
+const KERNEL_RESERVE: u64 = 8 << 20;
 
 /// The cache's name for the image that [`Image::default_cached`] opens.
 pub(crate) const DEFAULT_NAME: &str = "default";
@@ -48,6 +55,34 @@ impl KernelKind {
     }
 }
 
+/// What an image takes of a guest's memory to boot, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// The kernel's file.
+    pub kernel: u64,
+    /// The initramfs layers as they are.
+    pub archives: u64,
+    /// What they unpack to, in whole pages and with what the kernel keeps for each entry.
+    pub unpacked: u64,
+}
+
+impl MemoryNeed {
+    /// The least memory that such a guest can be given. The kernel gives the archives' memory back
+    /// only when it has unpacked them, and what they unpack to may fill half of the rest.
+    pub fn least_bytes(&self) -> u64 {
+        [KERNEL_RESERVE, self.archives, self.unpacked, self.unpacked]
+            .into_iter()
+            .fold(self.kernel, u64::saturating_add)
+    }
+
+    /// A layer of this length; one that does not say what it unpacks to is taken for as much.
+    fn add_layer(&mut self, len: u64, unpacked: Option<u64>) {
+        // Of a description that says anything.
+        self.archives = self.archives.saturating_add(len);
+        self.unpacked = self.unpacked.saturating_add(unpacked.unwrap_or(len));
+    }
+}
+
 /// A guest image that was opened: paths and facts, no open files.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -57,8 +92,10 @@ pub struct Image {
     kernel_kind: KernelKind,
     initramfs: Vec<PathBuf>,
     cmdline: String,
+    config: ImageConfig,
     origin: BTreeMap<String, String>,
     digest: String,
+    memory: MemoryNeed,
     /// Digests of the kernel and then of each layer, in order.
     file_digests: Vec<String>,
 }
@@ -149,12 +186,30 @@ impl Image {
         &self.cmdline
     }
 
+    /// How commands run in it if nobody says otherwise. Empty unless it was made of a container image
+    /// that says something.
+    pub fn config(&self) -> &ImageConfig {
+        &self.config
+    }
+
+    /// The command line that the image names, program first; empty if it names none. See
+    /// [`ImageConfig::command`].
+    pub fn command(&self) -> Vec<String> {
+        self.config.command()
+    }
+
+    /// What it takes of a guest's memory to boot it.
+    pub fn memory_need(&self) -> MemoryNeed {
+        self.memory
+    }
+
     /// What it was made of, by name (kernel source package, its version and checksum, …).
     pub fn origin(&self) -> &BTreeMap<String, String> {
         &self.origin
     }
 
-    /// The image's identity: 64 hexadecimal digits over kernel, layers in order and command line.
+    /// The image's identity: 64 hexadecimal digits over kernel, layers in order, command line and
+    /// [`config`](Self::config).
     pub fn digest(&self) -> &str {
         &self.digest
     }
@@ -167,8 +222,17 @@ impl Image {
     pub fn with_layer(mut self, path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         self.file_digests.push(file_sha256(&path)?);
+        let len = fs::metadata(&path)
+            .map_err(Error::file("read", &path))?
+            .len();
+        self.memory.add_layer(len, None);
         self.initramfs.push(path);
-        self.digest = digest_of(&self.file_digests, self.kernel_kind, &self.cmdline);
+        self.digest = digest_of(
+            &self.file_digests,
+            self.kernel_kind,
+            &self.cmdline,
+            &self.config,
+        );
         Ok(self)
     }
 
@@ -192,6 +256,14 @@ impl Image {
             .chain(&layers)
             .map(|file| file.sha256.clone())
             .collect();
+        let mut memory = MemoryNeed {
+            kernel: description.kernel.file.size,
+            archives: 0,
+            unpacked: 0,
+        };
+        for layer in &layers {
+            memory.add_layer(layer.size, layer.unpacked);
+        }
         let image = Self {
             name: description.name,
             directory: directory.to_path_buf(),
@@ -201,8 +273,15 @@ impl Image {
                 .iter()
                 .map(|file| directory.join(&file.path))
                 .collect(),
-            digest: digest_of(&file_digests, description.kernel.kind, &description.cmdline),
+            digest: digest_of(
+                &file_digests,
+                description.kernel.kind,
+                &description.cmdline,
+                &description.config,
+            ),
             cmdline: description.cmdline,
+            config: description.config,
+            memory,
             origin: description.origin,
             file_digests,
         };
@@ -241,16 +320,26 @@ pub(crate) struct Parts<'a> {
     pub(crate) kernel: &'a str,
     /// How it boots.
     pub(crate) kernel_kind: KernelKind,
-    /// File names of the layers, lowest first.
-    pub(crate) initramfs: &'a [&'a str],
+    /// File names of the layers, lowest first, each with what it takes when it is unpacked, in bytes.
+    pub(crate) initramfs: &'a [(&'a str, u64)],
     /// Additions to the command line.
     pub(crate) cmdline: &'a str,
+    /// How commands run.
+    pub(crate) config: ImageConfig,
     /// What it was made of.
     pub(crate) origin: BTreeMap<String, String>,
 }
 
-/// Writes the description of the image whose files lie in `directory`, and returns its digest.
-pub(crate) fn describe(directory: &Path, parts: Parts<'_>) -> Result<String> {
+/// What [`describe`] found.
+pub(crate) struct Described {
+    /// The image's.
+    pub(crate) digest: String,
+    /// Each file's path and SHA-256.
+    pub(crate) files: Vec<(PathBuf, String)>,
+}
+
+/// Writes the description of the image whose files lie in `directory`.
+pub(crate) fn describe(directory: &Path, parts: Parts<'_>) -> Result<Described> {
     let record = |name: &str| -> Result<FileRecord> {
         let path = directory.join(name);
         let size = fs::metadata(&path)
@@ -260,6 +349,7 @@ pub(crate) fn describe(directory: &Path, parts: Parts<'_>) -> Result<String> {
             path: name.to_owned(),
             size,
             sha256: file_sha256(&path)?,
+            unpacked: None,
         })
     };
     let kernel = KernelRecord {
@@ -269,20 +359,33 @@ pub(crate) fn describe(directory: &Path, parts: Parts<'_>) -> Result<String> {
     let initramfs = parts
         .initramfs
         .iter()
-        .map(|name| record(name))
+        .map(|(name, unpacked)| {
+            Ok(FileRecord {
+                unpacked: Some(*unpacked),
+                ..record(name)?
+            })
+        })
         .collect::<Result<Vec<_>>>()?;
     let digests: Vec<_> = std::iter::once(&kernel.file)
         .chain(&initramfs)
         .map(|file| file.sha256.clone())
         .collect();
-    let digest = digest_of(&digests, parts.kernel_kind, parts.cmdline);
+    let digest = digest_of(&digests, parts.kernel_kind, parts.cmdline, &parts.config);
+    let files = std::iter::once(&kernel.file)
+        .chain(&initramfs)
+        .map(|file| (directory.join(&file.path), file.sha256.clone()))
+        .collect();
     let description = Description {
-        format: FORMAT,
+        format: match parts.config.is_empty() {
+            true => FORMAT_WITHOUT_CONFIG,
+            false => FORMAT,
+        },
         name: parts.name.to_owned(),
         digest: digest.clone(),
         kernel,
         initramfs,
         cmdline: parts.cmdline.to_owned(),
+        config: parts.config,
         origin: parts.origin,
     };
     let path = directory.join(DESCRIPTION);
@@ -293,17 +396,46 @@ pub(crate) fn describe(directory: &Path, parts: Parts<'_>) -> Result<String> {
         })?;
     text.push(b'\n');
     fs::write(&path, text).map_err(Error::file("write", &path))?;
-    Ok(digest)
+    Ok(Described { digest, files })
 }
 
-fn digest_of(file_digests: &[String], kind: KernelKind, cmdline: &str) -> String {
-    file_digests
-        .iter()
-        .fold(
-            ContentKey::new("image").text(kind.name()).text(cmdline),
-            |key, file| key.text(file),
-        )
-        .digest()
+fn digest_of(
+    file_digests: &[String],
+    kind: KernelKind,
+    cmdline: &str,
+    config: &ImageConfig,
+) -> String {
+    let files = file_digests.iter().fold(
+        ContentKey::new("image").text(kind.name()).text(cmdline),
+        |key, file| key.text(file),
+    );
+    if config.is_empty() {
+        return files.digest();
+    }
+    let ImageConfig {
+        env,
+        user,
+        workdir,
+        entrypoint,
+        cmd,
+    } = config;
+    let mut key = files.text("config");
+    for (name, value) in env {
+        key = key.text("env").text(name).text(value);
+    }
+    if let Some(user) = user {
+        key = key.text("user").text(user);
+    }
+    if let Some(directory) = workdir {
+        key = key.text("workdir").text(directory);
+    }
+    for word in entrypoint {
+        key = key.text("entrypoint").text(word);
+    }
+    for word in cmd {
+        key = key.text("cmd").text(word);
+    }
+    key.digest()
 }
 
 #[derive(Deserialize)]
@@ -321,6 +453,8 @@ struct Description {
     kernel: KernelRecord,
     initramfs: Vec<FileRecord>,
     cmdline: String,
+    #[serde(default, skip_serializing_if = "ImageConfig::is_empty")]
+    config: ImageConfig,
     origin: BTreeMap<String, String>,
 }
 
@@ -337,6 +471,9 @@ struct FileRecord {
     path: String,
     size: u64,
     sha256: String,
+    /// Of a layer: what it takes in the guest's memory when it is unpacked, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unpacked: Option<u64>,
 }
 
 #[cfg(test)]

@@ -9,12 +9,14 @@ fn write_image(directory: &Path, cmdline: &str) -> String {
             name: "test",
             kernel: "vmlinux",
             kernel_kind: KernelKind::Vmlinux,
-            initramfs: &["initramfs.cpio"],
+            initramfs: &[("initramfs.cpio", 8192)],
             cmdline,
+            config: ImageConfig::default(),
             origin: BTreeMap::from([("kernel".into(), "made up".into())]),
         },
     )
     .unwrap()
+    .digest
 }
 
 #[test]

@@ -20,19 +20,37 @@
 
 #![forbid(unsafe_code)]
 
+mod builder;
 mod cache;
 mod command;
+mod compression;
+mod config;
 pub mod debian;
+mod debian_root;
 pub mod default_image;
 mod digest;
+mod directory;
 mod error;
+mod headers;
 mod image;
 mod initramfs;
 pub mod kernel;
+mod layer;
+mod newc;
+mod notes;
+mod oci;
 pub mod progress;
+mod spool;
+pub mod store;
+#[cfg(test)]
+mod testing;
+mod tree;
 
+pub use builder::{Built, Foundation, ImageBuilder, Source, UNPACKED_MAX};
 pub use cache::{Cache, CacheLock};
+pub use config::ImageConfig;
+pub use debian_root::DebianRoot;
 pub use digest::{ContentKey, file_sha256};
 pub use error::{Error, Result};
-pub use image::{Image, KernelKind};
+pub use image::{Image, KernelKind, MemoryNeed};
 pub use initramfs::{InitramfsBuilder, concatenate};

@@ -1,0 +1,392 @@
+//! An image out of somebody's root file system: a directory, a container image, a Debian release.
+//!
+//! ```text
+//! --from-dir ─┐
+//! --oci ──────┼─▶ Tree ─▶ root.cpio ┐
+//! --debian ───┘                      ├─▶ image.json, digest ─▶ the cache
+//! foundation: kernel, init ─▶ init.cpio, vmlinux ┘
+//! ```
+//!
+//! Our init comes in a layer of its own above the root, and what the root has in its place is left
+//! out: the agent is PID 1 of every guest.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+
+use crate::cache::Scratch;
+use crate::debian_root::DebianRoot;
+use crate::image::{self, Described, Parts};
+use crate::layer::Unpack;
+use crate::notes::Notes;
+use crate::progress::Progress;
+use crate::spool::Spool;
+use crate::tree::{Contents, Kind, Meta, Node, Refused, Tree};
+use crate::{
+    Cache, Error, Image, ImageConfig, InitramfsBuilder, KernelKind, Result, directory, newc, oci,
+    store,
+};
+
+/// Where the agent is in every image.
+const INIT: &[u8] = b"init";
+/// Largest init, in bytes.
+const INIT_MAX: u32 = 64 << 20;
+/// What the files of an image may take at most, in bytes, unless the caller says otherwise.
+pub const UNPACKED_MAX: u64 = 8 << 30;
+/// What is mounted over, or written to by everybody, with its mode.
+const PLACES: [(&[u8], u32); 5] = [
+    (b"dev", 0o755),
+    (b"proc", 0o555),
+    (b"run", 0o755),
+    (b"sys", 0o555),
+    (b"tmp", 0o1777),
+];
+
+/// Where a root file system is taken from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// A directory of this host: all that is in it, links not followed.
+    Directory(PathBuf),
+    /// A container image for `linux/amd64`: an OCI image layout or what `docker save` wrote, as a
+    /// directory or as a tar archive, which may be compressed.
+    Container {
+        /// The directory or archive.
+        path: PathBuf,
+        /// Which image of several: its name, the end of that, or a digest.
+        reference: Option<String>,
+    },
+    /// A release of Debian.
+    Debian(DebianRoot),
+}
+
+/// What an image has beside its root: a kernel, and the agent as PID 1.
+#[derive(Debug, Clone)]
+pub struct Foundation {
+    kernel: PathBuf,
+    kernel_kind: KernelKind,
+    init: Vec<u8>,
+    cmdline: String,
+    layers: Vec<PathBuf>,
+    origin: BTreeMap<String, String>,
+}
+
+impl Foundation {
+    /// Those of another image, such as the default one.
+    ///
+    /// # Errors
+    /// [`Error::DamagedImage`] if it has no `/init`, [`Error::File`].
+    pub fn of(image: &Image) -> Result<Self> {
+        let mut init = None;
+        for layer in image.initramfs().iter().rev() {
+            init = init.or(find_init(layer)?);
+        }
+        let origin = image
+            .origin()
+            .iter()
+            .filter(|(name, _)| name.starts_with("kernel."));
+        Ok(Self {
+            kernel: image.kernel().to_path_buf(),
+            kernel_kind: image.kernel_kind(),
+            init: init.ok_or_else(|| Error::DamagedImage {
+                image: image.directory().to_path_buf(),
+                reason: "there is no init in it".to_owned(),
+            })?,
+            cmdline: image.cmdline().to_owned(),
+            layers: Vec::new(),
+            origin: origin
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        })
+    }
+
+    /// With another kernel, and words for its command line.
+    #[must_use]
+    pub fn with_kernel(
+        mut self,
+        path: impl Into<PathBuf>,
+        kind: KernelKind,
+        cmdline: &str,
+    ) -> Self {
+        self.kernel = path.into();
+        self.kernel_kind = kind;
+        self.cmdline = cmdline.to_owned();
+        self.origin.clear();
+        self
+    }
+
+    /// With one more layer between root and init, such as a kernel's modules.
+    #[must_use]
+    pub fn with_layer(mut self, archive: impl Into<PathBuf>) -> Self {
+        self.layers.push(archive.into());
+        self
+    }
+
+    /// With another init: a static program.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be read.
+    pub fn with_init(mut self, path: &Path) -> Result<Self> {
+        self.init = fs::read(path).map_err(Error::file("read", path))?;
+        Ok(self)
+    }
+}
+
+/// What a build gave.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// The image, in the cache.
+    pub image: Image,
+    /// What was left out or replaced, one line each, for whoever asked for the image.
+    pub notes: Vec<String>,
+}
+
+/// Builds images into a cache.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct ImageBuilder<'a> {
+    cache: &'a Cache,
+    foundation: Foundation,
+    name: Option<String>,
+    unpacked_max: u64,
+    newest: Option<u32>,
+}
+
+impl<'a> ImageBuilder<'a> {
+    /// For images with this kernel and init.
+    pub fn new(cache: &'a Cache, foundation: Foundation) -> Self {
+        Self {
+            cache,
+            foundation,
+            name: None,
+            unpacked_max: UNPACKED_MAX,
+            newest: None,
+        }
+    }
+
+    /// The name under which the image can be found: at most 64 letters, digits, `.`, `-` and `_`. An
+    /// image that had it loses it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// What files, and whatever comes out of compressed parts, may take, in bytes; [`UNPACKED_MAX`]
+    /// if nothing is said.
+    pub fn unpacked_max(mut self, bytes: u64) -> Self {
+        self.unpacked_max = bytes;
+        self
+    }
+
+    /// No file of the image is newer than this, in seconds since 1970. Without it, a container
+    /// image's files have the times that it says, and all others' are 0.
+    pub fn newest_time(mut self, seconds: u32) -> Self {
+        self.newest = Some(seconds);
+        self
+    }
+
+    /// Builds the image of a root. The same source gives the same digest; where the cache has that
+    /// image already, it stays.
+    ///
+    /// # Errors
+    /// [`Error::ImageName`]; [`Error::Archive`] and [`Error::ContainerImage`] for a source that is
+    /// broken, hostile or too large; [`Error::Command`] and [`Error::NoPackage`] where Debian's tools
+    /// fail; [`Error::File`].
+    pub fn build(&self, source: &Source, progress: &dyn Progress) -> Result<Built> {
+        if let Some(name) = &self.name {
+            store::check_name(name)?;
+        }
+        let scratch = Scratch::of_build(self.cache)?;
+        let directory = scratch.path().join("image");
+        fs::create_dir(&directory).map_err(Error::file("create", &directory))?;
+        let mut work = Work {
+            tree: Tree::new(),
+            spool: Spool::within(scratch.path()).map_err(Error::file("write", scratch.path()))?,
+            notes: Notes::default(),
+            config: ImageConfig::default(),
+            origin: self.foundation.origin.clone(),
+        };
+        self.read(source, &scratch, &mut work, progress)?;
+        let step = progress.step("write image", None);
+        work.complete()?;
+        let described = self.write(&directory, &mut work)?;
+        let entry = store::publish(self.cache, &directory, &described)?;
+        if let (Some(name), Some(key)) =
+            (&self.name, entry.file_name().and_then(|key| key.to_str()))
+        {
+            store::name(self.cache, name, key)?;
+        }
+        step.finish(&format!(
+            "digest {}",
+            described.digest.get(..16).unwrap_or_default()
+        ));
+        Ok(Built {
+            image: Image::open(entry)?,
+            notes: work.notes.lines(),
+        })
+    }
+
+    fn read(
+        &self,
+        source: &Source,
+        scratch: &Scratch,
+        work: &mut Work,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let limit = self.unpacked_max;
+        let Work {
+            tree, spool, notes, ..
+        } = work;
+        let kind = match source {
+            Source::Directory(path) => {
+                let newest = self.newest.unwrap_or(0);
+                let step = progress.step("read directory", None);
+                directory::read(path, tree, spool, notes, limit, newest)?;
+                step.finish("done");
+                "directory"
+            }
+            Source::Container { path, reference } => {
+                let reference = reference.as_deref();
+                let step = progress.step("unpack container image", None);
+                let read = oci::read(path, reference, tree, spool, notes, limit, self.newest)?;
+                step.finish("done");
+                work.config = read.config;
+                work.origin.extend(read.origin);
+                "container image"
+            }
+            Source::Debian(root) => {
+                let newest = self.newest.unwrap_or(0);
+                let archive = scratch.path().join("root.tar");
+                let origin = root.make(self.cache, &archive, newest, progress)?;
+                let file = File::open(&archive).map_err(Error::file("open", &archive))?;
+                let mut unpack = Unpack {
+                    tree,
+                    spool,
+                    notes,
+                    layer: false,
+                    newest: Some(newest),
+                };
+                unpack.run("the Debian root", BufReader::with_capacity(1 << 20, file))?;
+                work.origin.extend(origin);
+                root.settle(&mut work.tree).map_err(refused)?;
+                "debian"
+            }
+        };
+        work.origin.insert("root.kind".to_owned(), kind.to_owned());
+        Ok(())
+    }
+
+    fn write(&self, directory: &Path, work: &mut Work) -> Result<Described> {
+        let foundation = &self.foundation;
+        let mut init = InitramfsBuilder::new();
+        init.early_devices()
+            .file("init", 0o755, foundation.init.clone());
+        let root = directory.join("root.cpio");
+        let file = File::create(&root).map_err(Error::file("create", &root))?;
+        work.tree
+            .write(BufWriter::with_capacity(1 << 20, file), &root)?;
+        init.write_file(&directory.join("init.cpio"))?;
+        let copy = |from: &Path, name: &str| {
+            let copied = fs::copy(from, directory.join(name));
+            copied.map_err(Error::file("copy", from))
+        };
+        copy(&foundation.kernel, "vmlinux")?;
+        let mut layers = vec![("root.cpio".to_owned(), work.tree.unpacked_len())];
+        for (number, layer) in foundation.layers.iter().enumerate() {
+            let name = format!("layer-{number}.cpio");
+            let len = copy(layer, &name)?;
+            layers.push((name, len));
+        }
+        layers.push(("init.cpio".to_owned(), init.unpacked_len()));
+        let layers: Vec<_> = layers
+            .iter()
+            .map(|(name, len)| (name.as_str(), *len))
+            .collect();
+        image::describe(
+            directory,
+            Parts {
+                name: self.name.as_deref().unwrap_or_default(),
+                kernel: "vmlinux",
+                kernel_kind: foundation.kernel_kind,
+                initramfs: &layers,
+                cmdline: &foundation.cmdline,
+                config: std::mem::take(&mut work.config),
+                origin: std::mem::take(&mut work.origin),
+            },
+        )
+    }
+}
+
+/// A build under way.
+struct Work {
+    tree: Tree,
+    spool: Spool,
+    notes: Notes,
+    config: ImageConfig,
+    origin: BTreeMap<String, String>,
+}
+
+impl Work {
+    /// Adds what a guest needs of its root, and takes away what would be in the agent's way.
+    fn complete(&mut self) -> Result<()> {
+        // So that links of the root are followed.
+        self.tree.begin_layer();
+        if self.tree.remove(INIT) {
+            self.notes.init_replaced();
+        }
+        for (place, mode) in PLACES {
+            if self.tree.get(place).is_none() {
+                self.add_directory(place, mode)?;
+            }
+        }
+        // As container tools make it.
+        if let Some(workdir) = self.config.workdir.clone() {
+            let place = workdir.trim_start_matches('/').as_bytes();
+            if !place.is_empty() && self.tree.get(place).is_none() {
+                self.add_directory(place, 0o755)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_directory(&mut self, path: &[u8], mode: u32) -> Result<()> {
+        let node = Node {
+            meta: Meta::of_root(mode),
+            kind: Kind::Directory,
+        };
+        self.tree.insert(path, node).map_err(refused)
+    }
+}
+
+fn refused(Refused { path, reason }: Refused) -> Error {
+    Error::Entry { path, reason }
+}
+
+/// The contents of `/init` in an archive.
+fn find_init(archive: &Path) -> Result<Option<Vec<u8>>> {
+    let failed = |error: io::Error| Error::file("read", archive)(error);
+    let mut reader = BufReader::new(File::open(archive).map_err(failed)?);
+    while let Some((header, contents)) = newc::read(&mut reader, INIT_MAX).map_err(failed)? {
+        if header.name == INIT && header.mode & newc::TYPE_MASK == newc::REGULAR {
+            return Ok(Some(contents));
+        }
+    }
+    Ok(None)
+}
+
+/// A small file of root's, unless the root has one of that path.
+pub(crate) fn add_file(tree: &mut Tree, path: &[u8], text: &str) -> Result<(), Refused> {
+    if tree.get(path).is_some() {
+        return Ok(());
+    }
+    let node = Node {
+        meta: Meta::of_root(0o644),
+        kind: Kind::File(Contents::Bytes(text.into())),
+    };
+    tree.insert(path, node)
+}
+
+#[cfg(test)]
+#[path = "builder_test.rs"]
+mod tests;

@@ -1,0 +1,125 @@
+use tar::EntryType;
+
+use super::*;
+use crate::testing::{Item, extension, pax, tar};
+
+fn all(archive: &[u8]) -> Result<Vec<(String, String, Meta)>> {
+    let mut tar = tar::Archive::new(archive);
+    let mut found = Vec::new();
+    each("test", tar.entries(), |described, _| {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        found.push((text(&described.path), text(&described.link), described.meta));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn paths(archive: &[u8]) -> Vec<String> {
+    all(archive)
+        .unwrap()
+        .into_iter()
+        .map(|(path, _, _)| path)
+        .collect()
+}
+
+#[test]
+fn long_names_of_gnu_hold_for_one_entry() {
+    let long = "d/".repeat(100) + "file";
+    let archive = tar(&[
+        Item::file(&long, "1"),
+        Item::symlink("l", &long),
+        Item::file("b", "2"),
+    ]);
+    let found = all(&archive).unwrap();
+    assert_eq!(found[0].0, long);
+    assert_eq!((found[1].0.as_str(), &found[1].1), ("l", &long));
+    assert_eq!((found[2].0.as_str(), found[2].1.as_str()), ("b", ""));
+}
+
+#[test]
+fn records_of_pax_hold_for_one_entry_and_win_over_the_header() {
+    let mut archive = Vec::new();
+    let records = pax(&[
+        ("path", b"from/pax"),
+        ("mtime", b"1234.75"),
+        ("uid", b"3000000"),
+        ("gid", b"7"),
+        ("comment", b"a = b\nc"),
+    ]);
+    extension(&mut archive, EntryType::XHeader, &records);
+    archive.extend(tar(&[Item::file("header", "1"), Item::file("next", "2")]));
+    let found = all(&archive).unwrap();
+    assert_eq!(found[0].0, "from/pax");
+    let meta = found[0].2;
+    assert_eq!((meta.uid, meta.gid, meta.mtime), (3_000_000, 7, 1234));
+    assert_eq!((found[1].0.as_str(), found[1].2.uid), ("next", 0));
+}
+
+#[test]
+fn global_records_hold_for_all_entries_that_say_nothing_else() {
+    let mut archive = Vec::new();
+    extension(
+        &mut archive,
+        EntryType::XGlobalHeader,
+        &pax(&[("uid", b"5")]),
+    );
+    extension(&mut archive, EntryType::XHeader, &pax(&[("uid", b"6")]));
+    archive.extend(tar(&[Item::file("a", "1"), Item::file("b", "2")]));
+    let owners: Vec<_> = all(&archive)
+        .unwrap()
+        .iter()
+        .map(|found| found.2.uid)
+        .collect();
+    assert_eq!(owners, [6, 5]);
+}
+
+#[test]
+fn an_extension_of_any_length_is_refused_before_it_is_read() {
+    let mut archive = Vec::new();
+    extension(&mut archive, EntryType::GNULongName, &vec![b'x'; 2 << 20]);
+    archive.extend(tar(&[Item::file("a", "1")]));
+    let text = all(&archive).unwrap_err().to_string();
+    assert!(text.contains("extension is longer"), "{text}");
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_by_name() {
+    for (record, what) in [
+        (("uid", &b"4294967296"[..]), "user"),
+        (("gid", b"99999999999"), "group"),
+        (("size", b"5"), "size"),
+        (("uid", b"root"), "PAX header"),
+        (("mtime", b"soon"), "PAX header"),
+    ] {
+        let mut archive = Vec::new();
+        extension(&mut archive, EntryType::XHeader, &pax(&[record]));
+        archive.extend(tar(&[Item::file("a", "1")]));
+        let text = all(&archive).unwrap_err().to_string();
+        assert!(text.contains(what), "{record:?}: {text}");
+    }
+}
+
+#[test]
+fn times_before_1970_and_after_2106_are_the_nearest_that_can_be_said() {
+    for (said, expected) in [(&b"-5"[..], 0), (b"99999999999", u32::MAX)] {
+        let mut archive = Vec::new();
+        extension(&mut archive, EntryType::XHeader, &pax(&[("mtime", said)]));
+        archive.extend(tar(&[Item::file("a", "1")]));
+        assert_eq!(all(&archive).unwrap()[0].2.mtime, expected);
+    }
+}
+
+#[test]
+fn a_broken_record_is_refused() {
+    for broken in [&b"99 path=x\n"[..], b"x path=y\n", b"8 pathx\n"] {
+        let mut archive = Vec::new();
+        extension(&mut archive, EntryType::XHeader, broken);
+        archive.extend(tar(&[Item::file("a", "1")]));
+        assert!(all(&archive).is_err(), "{broken:?}");
+    }
+}
+
+#[test]
+fn an_archive_without_entries_has_none() {
+    assert!(paths(&tar(&[])).is_empty());
+}

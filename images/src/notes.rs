@@ -1,0 +1,61 @@
+//! What a build left out or replaced, for the person who asked for the image.
+
+/// How many paths of one kind are named.
+const NAMED: usize = 5;
+
+/// What was left out or replaced; see [`lines`](Self::lines).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Notes {
+    attributes: Paths,
+    sockets: Paths,
+    init: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Paths {
+    count: u64,
+    first: Vec<String>,
+}
+
+impl Notes {
+    pub(crate) fn attributes_lost(&mut self, path: &[u8]) {
+        self.attributes.add(path);
+    }
+
+    pub(crate) fn socket_left_out(&mut self, path: &[u8]) {
+        self.sockets.add(path);
+    }
+
+    pub(crate) fn init_replaced(&mut self) {
+        self.init = Some("its own /init is not in the image: the agent has that place");
+    }
+
+    /// One line each, ready to be shown.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let attributes = self.attributes.line(
+            "extended attributes are lost, file capabilities among them: an initramfs has none",
+        );
+        let sockets = self.sockets.line("sockets are left out");
+        let init = self.init.map(str::to_owned);
+        [attributes, sockets, init].into_iter().flatten().collect()
+    }
+}
+
+impl Paths {
+    fn add(&mut self, path: &[u8]) {
+        self.count += 1;
+        if self.first.len() < NAMED {
+            self.first.push(String::from_utf8_lossy(path).into_owned());
+        }
+    }
+
+    fn line(&self, what: &str) -> Option<String> {
+        let named = self.first.join(", ");
+        let more = self.count.checked_sub(self.first.len() as u64)?;
+        match (self.count, more) {
+            (0, _) => None,
+            (_, 0) => Some(format!("{what} ({named})")),
+            _ => Some(format!("{what} ({named} and {more} more)")),
+        }
+    }
+}
