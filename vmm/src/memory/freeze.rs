@@ -16,7 +16,8 @@ use super::ram::{GuestRam, Source};
 use super::runs::Runs;
 use crate::error::HostError;
 
-/// An overlay of more than this part of the memory is not worth its mappings, in percent.
+/// An overlay that stores more than this part of what is stored at all is not worth its mappings, in
+/// percent: then all of it is copied, which takes about as long.
 const OVERLAY_PERCENT: u64 = 30;
 /// Runs of an overlay at most. Each costs every VM that starts from the image two mappings, of which
 /// a process has 65530 for everything (`vm.max_map_count`).
@@ -54,7 +55,7 @@ impl GuestRam {
                     scanned: 0,
                 })
             }
-            Source::Anonymous => self.copy_all(&source, self.len() / PAGE),
+            Source::Anonymous => self.copy_all(&self.content(&source)?, &source),
             Source::Image { image, .. } => {
                 let own = pagemap::scan(self.guest(), Owner::Vm)?;
                 let scanned = self.len() / PAGE;
@@ -66,11 +67,20 @@ impl GuestRam {
                         scanned,
                     });
                 }
+                let content = own.union(&image.content()?);
                 let changed = own.union(&image.overlay_runs()).bridged(OVERLAY_RUNS);
-                if changed.bytes() <= self.len() / 100 * OVERLAY_PERCENT {
-                    return self.copy_changed(image, changed, scanned);
+                let stored = changed.common(&content);
+                if stored.bytes() <= content.bytes() / 100 * OVERLAY_PERCENT {
+                    let memfd = image::memfd(self.len())?;
+                    let copied = self.copy(&stored, &memfd, |_| {})?;
+                    image.check()?;
+                    return Ok(Frozen {
+                        image: image.with_overlay(memfd, changed)?,
+                        copied,
+                        scanned,
+                    });
                 }
-                let frozen = self.copy_all(&source, scanned)?;
+                let frozen = self.copy_all(&content, &source)?;
                 // Or all of this would be copied the next time, too. It shows what was there.
                 frozen.image.show(self.guest())?;
                 *source = Source::Image {
@@ -99,32 +109,15 @@ impl GuestRam {
         Ok(image)
     }
 
-    /// A base of its own.
-    fn copy_all(&self, source: &Source, scanned: u64) -> Result<Frozen, HostError> {
+    /// A base of its own, with `content`, which is all that is not zero.
+    fn copy_all(&self, content: &Runs, source: &Source) -> Result<Frozen, HostError> {
         let memfd = image::memfd(self.len())?;
-        let copied = self.copy(&self.content(source)?, &memfd, |_| {})?;
+        let copied = self.copy(content, &memfd, |_| {})?;
         source.check()?;
         Ok(Frozen {
             image: MemoryImage::seal(memfd, self.len())?,
             copied,
-            scanned,
-        })
-    }
-
-    /// The base of `image`, with an overlay of what is `changed`.
-    fn copy_changed(
-        &self,
-        image: &MemoryImage,
-        changed: Runs,
-        scanned: u64,
-    ) -> Result<Frozen, HostError> {
-        let memfd = image::memfd(self.len())?;
-        let copied = self.copy(&changed, &memfd, |_| {})?;
-        image.check()?;
-        Ok(Frozen {
-            image: image.with_overlay(memfd, changed)?,
-            copied,
-            scanned,
+            scanned: self.len() / PAGE,
         })
     }
 }

@@ -4,7 +4,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use vm_memory::GuestMemoryMmap;
@@ -25,32 +25,33 @@ pub(crate) struct MemoryImage(Arc<Layers>);
 struct Layers {
     /// Length in bytes.
     len: u64,
-    base: Base,
+    /// Shared by images whose overlays differ.
+    base: Arc<Base>,
     overlay: Option<Overlay>,
 }
 
-/// A whole image in one file. Shared by images whose overlays differ.
-#[derive(Clone)]
-pub(super) struct Base {
-    file: Arc<File>,
+/// A whole image in one file.
+struct Base {
+    file: File,
     /// `None` if it is a sealed memfd.
     on_disk: Option<OnDisk>,
+    /// Where it has data; found when it is first asked for.
+    data: OnceLock<Runs>,
     /// Large stretches without data. Mapped as memory of zeros they cost nobody a page that is only
     /// read, and one instead of two (here and in the file) for each that is written.
     holes: Runs,
 }
 
 /// Pages that differ from the base, at the same offsets in a sealed memfd.
-pub(super) struct Overlay {
-    pub(super) file: File,
+struct Overlay {
+    file: File,
     /// Which pages; the file's holes within are pages of zeros.
-    pub(super) runs: Runs,
+    runs: Runs,
 }
 
 /// Where a base's file was found, and what it was then.
-#[derive(Clone)]
 struct OnDisk {
-    path: Arc<Path>,
+    path: PathBuf,
     identity: FileIdentity,
 }
 
@@ -120,18 +121,29 @@ pub enum MemoryFileError {
 }
 
 impl Base {
-    /// Holes worth a mapping of their own, in bytes, and how many of them at most.
-    const HOLE_MIN: u64 = 2 << 20;
+    /// How many holes get a mapping of their own.
     const HOLES_MAX: usize = 16;
 
     /// `file`, of `len` bytes, will not change any more.
     fn new(file: File, on_disk: Option<OnDisk>, len: u64) -> Result<Self, HostError> {
-        let holes = Runs::all(len).without(&sparse::data(&file, len)?);
+        let holes = sparse::large_holes(&file, len)?.largest(Self::HOLES_MAX);
         Ok(Self {
-            file: Arc::new(file),
+            file,
             on_disk,
-            holes: holes.largest(Self::HOLES_MAX, Self::HOLE_MIN),
+            data: OnceLock::new(),
+            holes,
         })
+    }
+
+    /// Where it has data, of its `len` bytes.
+    fn data(&self, len: u64) -> Result<&Runs, HostError> {
+        match self.data.get() {
+            Some(data) => Ok(data),
+            None => {
+                let data = sparse::data(&self.file, len)?;
+                Ok(self.data.get_or_init(|| data))
+            }
+        }
     }
 }
 
@@ -167,7 +179,7 @@ impl MemoryImage {
             });
         }
         let on_disk = OnDisk {
-            path: path.into(),
+            path: path.to_owned(),
             identity: FileIdentity::of(&metadata),
         };
         let base = Base::new(file, Some(on_disk), expected)?;
@@ -186,7 +198,7 @@ impl MemoryImage {
     fn of_base(base: Base, len: u64) -> Self {
         Self(Arc::new(Layers {
             len,
-            base,
+            base: Arc::new(base),
             overlay: None,
         }))
     }
@@ -197,7 +209,7 @@ impl MemoryImage {
         seal(&memfd)?;
         Ok(Self(Arc::new(Layers {
             len: self.0.len,
-            base: self.0.base.clone(),
+            base: Arc::clone(&self.0.base),
             overlay: Some(Overlay { file: memfd, runs }),
         })))
     }
@@ -216,7 +228,7 @@ impl MemoryImage {
     /// it asks afterwards: a file that is cut takes with it what VMs had written to their own pages,
     /// and one that is cut and grows again has zeros, of which nothing else tells.
     pub(super) fn check(&self) -> Result<(), HostError> {
-        let Base { file, on_disk, .. } = &self.0.base;
+        let Base { file, on_disk, .. } = &*self.0.base;
         let Some(OnDisk { path, identity }) = on_disk else {
             return Ok(());
         };
@@ -242,7 +254,8 @@ impl MemoryImage {
 
     /// Where it is not known to be zero.
     pub(super) fn content(&self) -> Result<Runs, HostError> {
-        Ok(sparse::data(&self.0.base.file, self.0.len)?.union(&self.overlay_runs()))
+        let Layers { len, base, .. } = &*self.0;
+        Ok(base.data(*len)?.union(&self.overlay_runs()))
     }
 
     /// Maps it in place of what `memory`, of the same length, has.
@@ -271,7 +284,7 @@ impl MemoryImage {
     pub(crate) fn write_to(&self, to: &File, progress: Progress<'_>) -> Result<(), HostError> {
         let Layers { len, base, overlay } = &*self.0;
         let in_overlay = self.overlay_runs();
-        let in_base = sparse::data(&base.file, *len)?.without(&in_overlay);
+        let in_base = base.data(*len)?.without(&in_overlay);
         let total = in_base.bytes() + in_overlay.bytes();
         let mut done = 0;
         let mut step = |bytes| {

@@ -10,13 +10,6 @@ use std::ops::Range;
 pub(super) struct Runs(Vec<Range<u64>>);
 
 impl Runs {
-    /// Everything from the first to the last byte.
-    pub(super) fn all(len: u64) -> Self {
-        let mut runs = Self::default();
-        runs.push(0..len);
-        runs
-    }
-
     /// Adds a run that begins no earlier than the last one did.
     pub(super) fn push(&mut self, run: Range<u64>) {
         if run.is_empty() {
@@ -75,12 +68,14 @@ impl Runs {
         rest
     }
 
-    /// The `most` largest runs of at least `least` bytes.
-    pub(super) fn largest(&self, most: usize, least: u64) -> Self {
-        let mut large: Vec<_> = self
-            .iter()
-            .filter(|run| run.end - run.start >= least)
-            .collect();
+    /// What is in both.
+    pub(super) fn common(&self, other: &Self) -> Self {
+        self.without(&self.without(other))
+    }
+
+    /// The `most` largest runs.
+    pub(super) fn largest(&self, most: usize) -> Self {
+        let mut large = self.0.clone();
         large.sort_unstable_by_key(|run| std::cmp::Reverse(run.end - run.start));
         large.truncate(most);
         large.sort_unstable_by_key(|run| run.start);

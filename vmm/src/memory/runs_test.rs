@@ -34,7 +34,9 @@ proptest! {
         let either: Vec<_> = pairs().map(|(a, b)| *a || *b).collect();
         let first: Vec<_> = pairs().map(|(a, b)| *a && !*b).collect();
         prop_assert_eq!(of(&a).union(&of(&b)), of(&either));
+        let both: Vec<_> = pairs().map(|(a, b)| *a && *b).collect();
         prop_assert_eq!(of(&a).without(&of(&b)), of(&first));
+        prop_assert_eq!(of(&a).common(&of(&b)), of(&both));
         prop_assert_eq!(of(&a).bytes(), a.iter().filter(|a| **a).count() as u64);
     }
 
@@ -58,5 +60,16 @@ proptest! {
         let widest = closed.iter().map(|run| run.end - run.start).max().unwrap_or(0);
         prop_assert!(gaps(&bridged).iter().all(|gap| *gap >= widest));
         prop_assert_eq!(marks(&bridged, a.len()).len(), a.len());
+    }
+
+    #[test]
+    fn the_largest_runs_are_the_largest((a, _) in sets(), most in 0_usize..5) {
+        let runs = of(&a);
+        let largest = runs.largest(most);
+        prop_assert_eq!(largest.count(), most.min(runs.count()));
+        prop_assert!(largest.without(&runs).is_empty());
+        let len = |run: Range<u64>| run.end - run.start;
+        let least = largest.iter().map(len).min().unwrap_or(u64::MAX);
+        prop_assert!(runs.without(&largest).iter().all(|run| len(run) <= least));
     }
 }

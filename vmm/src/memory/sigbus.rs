@@ -79,8 +79,8 @@ impl Guard {
         damage: Arc<Damage>,
     ) -> Result<Self, HostError> {
         // One writer at a time, and the handler stands before the first range does.
-        let _writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
-        install().map_err(|e| HostError::on("sigaction", "SIGBUS", e))?;
+        let mut installed = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+        install(&mut installed).map_err(|e| HostError::on("sigaction", "SIGBUS", e))?;
         let slots = ranges
             .map(|range| {
                 let slot = TABLE.free_slot();
@@ -104,7 +104,8 @@ impl Drop for Guard {
     }
 }
 
-static WRITER: Mutex<()> = Mutex::new(());
+/// Held by whoever changes the table. Whether the handler is installed.
+static WRITER: Mutex<bool> = Mutex::new(false);
 static TABLE: Block = Block::new();
 /// What was done on `SIGBUS` before. Set before our handler is.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
@@ -237,8 +238,8 @@ fn put_zeros(address: usize) -> bool {
 }
 
 /// Installs the handler, the first time. For the one writer.
-fn install() -> io::Result<()> {
-    if PREVIOUS.get().is_some() {
+fn install(installed: &mut bool) -> io::Result<()> {
+    if *installed {
         return Ok(());
     }
     let previous = action(None)?;
@@ -251,7 +252,9 @@ fn install() -> io::Result<()> {
     ours.sa_flags &= !libc::SA_RESETHAND;
     // Nobody else sets it: there is one writer.
     let _ = PREVIOUS.set(previous);
-    action(Some(&ours)).map(drop)
+    action(Some(&ours))?;
+    *installed = true;
+    Ok(())
 }
 
 /// Sets what is done on `SIGBUS`, if given, and returns what was.

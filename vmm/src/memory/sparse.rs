@@ -84,20 +84,12 @@ fn write_sparse(to: &File, bytes: &[u8], offset: u64) -> io::Result<u64> {
 
 /// Where `file` has data, as far as its file system tells. `len` is how long it is to be.
 pub(super) fn data(file: &File, len: u64) -> Result<Runs, HostError> {
-    let seek = |to| match (rustix::fs::seek(file, to), to) {
-        (Ok(at), _) => Ok(at.min(len)),
-        (Err(Errno::NXIO), _) => Ok(len),
-        // The file system does not know: all of it is data.
-        (Err(Errno::INVAL), SeekFrom::Data(at)) => Ok(at),
-        (Err(Errno::INVAL), _) => Ok(len),
-        (Err(e), _) => Err(HostError::new("find the data of a memory file", e)),
-    };
     let mut runs = Runs::default();
     let mut at = 0;
     while at < len {
-        let start = seek(SeekFrom::Data(at))?;
+        let start = seek(file, SeekFrom::Data(at), len)?;
         let end = if start < len {
-            seek(SeekFrom::Hole(start))?
+            seek(file, SeekFrom::Hole(start), len)?
         } else {
             len
         };
@@ -106,6 +98,39 @@ pub(super) fn data(file: &File, len: u64) -> Result<Runs, HostError> {
         at = end.max(at + 1);
     }
     Ok(runs)
+}
+
+/// Large holes of `file`, of `len` bytes; not all of them. The larger the file, the larger the units
+/// in which it is looked at, so that this takes no longer: whoever starts a VM waits for it.
+pub(super) fn large_holes(file: &File, len: u64) -> Result<Runs, HostError> {
+    /// Smallest unit, in bytes, and how many of them at most.
+    const UNIT: u64 = 2 << 20;
+    const UNITS: u64 = 512;
+    let unit = len.div_ceil(UNITS).next_multiple_of(UNIT);
+    let mut holes = Runs::default();
+    let mut at = 0;
+    while at < len {
+        let next = seek(file, SeekFrom::Data(at), len)?;
+        let end = next / unit * unit;
+        let end = if next == len { len } else { end };
+        if end > at {
+            holes.push(at..end);
+        }
+        at = end.max(at) + unit;
+    }
+    Ok(holes)
+}
+
+/// Where the next data or hole begins, `len` if there is none.
+fn seek(file: &File, to: SeekFrom, len: u64) -> Result<u64, HostError> {
+    match (rustix::fs::seek(file, to), to) {
+        (Ok(at), _) => Ok(at.min(len)),
+        (Err(Errno::NXIO), _) => Ok(len),
+        // The file system does not know: all of it is data.
+        (Err(Errno::INVAL), SeekFrom::Data(at)) => Ok(at),
+        (Err(Errno::INVAL), _) => Ok(len),
+        (Err(e), _) => Err(HostError::new("find the data of a memory file", e)),
+    }
 }
 
 /// Lets the file system copy `runs` of `from` to the same offsets of `to`, which may cost it no

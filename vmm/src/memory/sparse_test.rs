@@ -43,6 +43,32 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn large_holes_are_holes_and_no_larger_one_is_missed(
+        data_at in prop::collection::btree_set(0_u64..4096, 0..12),
+        units in 1_u64..4096,
+    ) {
+        // Sizes up to 8 GiB, where the unit is larger.
+        let len = units * (2 << 20);
+        let file = memfd(len).unwrap();
+        let mut data = Runs::default();
+        for page in data_at {
+            let at = page * (len / 4096 / PAGE) * PAGE;
+            file.write_all_at(&[1], at).unwrap();
+            data.push(at..at + PAGE);
+        }
+        let holes = large_holes(&file, len).unwrap();
+        prop_assert!(holes.common(&data).is_empty());
+        let unit = len.div_ceil(512).next_multiple_of(2 << 20);
+        let mut all = Runs::default();
+        all.push(0..len);
+        for missed in all.without(&data).without(&holes).iter() {
+            prop_assert!(missed.end - missed.start < 2 * unit, "{missed:?}");
+        }
+    }
+}
+
 #[test]
 fn runs_that_the_file_system_copies_need_no_other_copy_and_the_rest_is_named() {
     let directory = tempfile::tempdir().unwrap();
