@@ -15,6 +15,7 @@ use crate::console_log::{ConsoleLog, Tap};
 use crate::error::{StartError, UsageError};
 use crate::exec_spec::{ExecSpec, refused_config};
 use crate::machine::{Machine, MachineSpec};
+use crate::memory::Backing;
 use crate::vm::Vm;
 
 /// Least guest memory, in MiB.
@@ -38,6 +39,7 @@ pub const BOOT_DEADLINE_MAX: Duration = Duration::from_secs(3600);
 /// | [`image`](Self::image), or [`kernel`](Self::kernel) and [`initramfs`](Self::initramfs) | the default image in the cache |
 /// | [`cpus`](Self::cpus) | 1 |
 /// | [`memory_mib`](Self::memory_mib) | 256 |
+/// | [`forkable`](Self::forkable) | no |
 /// | [`boot_deadline`](Self::boot_deadline) | 30 s |
 /// | [`hostname`](Self::hostname) | what the image has |
 /// | [`env`](Self::env), [`current_dir`](Self::current_dir) | what the agent has |
@@ -55,6 +57,7 @@ pub struct VmBuilder {
     cmdline: Vec<String>,
     cpus: u8,
     memory_mib: u32,
+    forkable: bool,
     boot_deadline: Duration,
     console_capacity: usize,
     console_tap: Option<Tap>,
@@ -71,6 +74,7 @@ impl Default for VmBuilder {
             cmdline: Vec::new(),
             cpus: 1,
             memory_mib: 256,
+            forkable: false,
             boot_deadline: Duration::from_secs(30),
             console_capacity: ConsoleLog::DEFAULT_CAPACITY,
             console_tap: None,
@@ -119,6 +123,16 @@ impl VmBuilder {
     /// only when it is used.
     pub fn memory_mib(mut self, mib: u32) -> Self {
         self.memory_mib = mib;
+        self
+    }
+
+    /// Whether copies of the VM will be made while it runs, by [`Vm::template`](crate::Vm::template)
+    /// or [`Vm::snapshot`](crate::Vm::snapshot). Its memory is then such that the first one copies
+    /// nothing while the guest stands still; without this every page that is not zero is copied. In
+    /// return memory is a little slower to touch: a host gives huge pages to such memory only where
+    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says so.
+    pub fn forkable(mut self, forkable: bool) -> Self {
+        self.forkable = forkable;
         self
     }
 
@@ -307,6 +321,11 @@ impl VmBuilder {
             cmdline,
             cpus: self.cpus,
             memory_mib: self.memory_mib,
+            backing: if self.forkable {
+                Backing::Shareable
+            } else {
+                Backing::Anonymous
+            },
             console: ConsoleLog::with_tap(self.console_capacity, self.console_tap.take()),
             boot_limit: Some(self.boot_deadline),
         })
@@ -327,20 +346,8 @@ impl VmBuilder {
                 format!("{MEMORY_MIB_MIN} to {MEMORY_MIB_MAX} MiB are possible"),
             ));
         }
-        if self.boot_deadline.is_zero() || self.boot_deadline > BOOT_DEADLINE_MAX {
-            return Err(UsageError::new(
-                "boot_deadline",
-                format!("{:?}", self.boot_deadline),
-                format!("more than zero and at most {BOOT_DEADLINE_MAX:?}"),
-            ));
-        }
-        if !(CONSOLE_CAPACITY_MIN..=CONSOLE_CAPACITY_MAX).contains(&self.console_capacity) {
-            return Err(UsageError::new(
-                "console_capacity",
-                self.console_capacity,
-                format!("{CONSOLE_CAPACITY_MIN} to {CONSOLE_CAPACITY_MAX} bytes are possible"),
-            ));
-        }
+        check_deadline("boot_deadline", self.boot_deadline)?;
+        check_console(self.console_capacity)?;
         if let Some(path) = &self.attach_socket {
             check_socket(path)?;
         }
@@ -350,7 +357,29 @@ impl VmBuilder {
     }
 }
 
-fn check_socket(path: &Path) -> Result<(), UsageError> {
+pub(crate) fn check_deadline(field: &'static str, limit: Duration) -> Result<(), UsageError> {
+    if limit.is_zero() || limit > BOOT_DEADLINE_MAX {
+        return Err(UsageError::new(
+            field,
+            format!("{limit:?}"),
+            format!("more than zero and at most {BOOT_DEADLINE_MAX:?}"),
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_console(capacity: usize) -> Result<(), UsageError> {
+    if !(CONSOLE_CAPACITY_MIN..=CONSOLE_CAPACITY_MAX).contains(&capacity) {
+        return Err(UsageError::new(
+            "console_capacity",
+            capacity,
+            format!("{CONSOLE_CAPACITY_MIN} to {CONSOLE_CAPACITY_MAX} bytes are possible"),
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_socket(path: &Path) -> Result<(), UsageError> {
     AttachSocket::check(path).map_err(|_| {
         let most = AttachSocket::PATH_MAX;
         let bound = format!("1 to {most} bytes without NUL are possible; use a shorter directory");
@@ -367,6 +396,7 @@ impl std::fmt::Debug for VmBuilder {
             .field("cmdline", &self.cmdline)
             .field("cpus", &self.cpus)
             .field("memory_mib", &self.memory_mib)
+            .field("forkable", &self.forkable)
             .field("boot_deadline", &self.boot_deadline)
             .field("attach_socket", &self.attach_socket)
             .field("exec", &self.exec)

@@ -75,7 +75,7 @@ impl ExecSpec {
     }
 }
 
-fn check_hostname(hostname: &str) -> Result<(), UsageError> {
+pub(crate) fn check_hostname(hostname: &str) -> Result<(), UsageError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     if (1..=HOSTNAME_MAX).contains(&hostname.len()) && hostname.bytes().all(allowed) {
         Ok(())

@@ -38,6 +38,14 @@ pub(crate) fn lines(lines: &str) -> String {
     kept.join("\n")
 }
 
+/// What a console's last lines add to an error: nothing, if there are none.
+pub(crate) fn console(last_lines: &str) -> String {
+    match lines(last_lines) {
+        kept if kept.is_empty() => String::new(),
+        kept => format!("\nthe console's last lines:\n{}", Escaped(&kept)),
+    }
+}
+
 /// Shows text of several lines with everything escaped that is not to be printed as it is.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 

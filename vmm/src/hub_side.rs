@@ -173,6 +173,10 @@ impl AgentSide for HubSide {
         self.hub.expire()
     }
 
+    fn postponed(&self, by: Duration) {
+        self.hub.postpone(by);
+    }
+
     fn is_ready(&self) -> bool {
         let ready = pin!(self.hub.ready());
         let mut once = Context::from_waker(Waker::noop());

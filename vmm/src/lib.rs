@@ -12,7 +12,7 @@
 //! | `kvm`, [`probe()`], [`doctor`], `remedy` | is there a KVM, does it run guests, what to do if not |
 //! | `memory`, `layout`, `boot` | the guest's RAM and what lies in it before the first instruction |
 //! | `vcpu`, `vcpus` | virtual processors and their threads |
-//! | [`pause`](Paused) | a machine that stands still |
+//! | [`pause`](PausedMachine) | a machine that stands still |
 //! | [`snapshot`](SnapshotError) | a machine's state outside its memory, in a file and back |
 //! | `bus`, `devices`, `power` | who answers the guest's accesses |
 //! | `event_loop`, `deadline` | the VM's own thread |
@@ -71,8 +71,10 @@ mod power;
 mod probe;
 mod reaper;
 mod remedy;
+mod restore;
 mod snapshot;
 mod stop;
+mod template;
 #[cfg(test)]
 mod testing;
 mod threads;
@@ -90,21 +92,24 @@ pub use error::{BootFailure, BootPhase, HostError, KernelProblem, StartError, Us
 pub use inspect::{ExecutionView, ExecutionsView, StallsView, VmView};
 pub use kvm::KvmError;
 pub use machine::{Machine, MachineView};
-pub use memory::MemoryFileError;
-pub use pause::{PauseError, Paused};
+pub use memory::{MemoryFileError, MemoryUsage};
+pub use pause::{PauseError, PausedMachine};
 pub use probe::probe;
-pub use snapshot::{RecordProblem, RestoreError, SnapshotError};
+pub use restore::{Restore, Survivors};
+pub use snapshot::{RecordProblem, RestoreError, SnapshotError, SnapshotReport};
 pub use stop::StopReason;
+pub use template::Template;
 pub use vcpu::look::{Activity, VcpuView};
 pub use vcpu::registers::Registers;
-pub use vm::Vm;
+pub use vm::{Paused, Quiesced, Vm};
 
 #[doc(no_inline)]
 pub use forebay_exec::{
-    AttachError, AttachInspector, Client, ConnectError, ControlError, Exec, ExecControl, ExecError,
-    ExecEvent, ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts, ExecReader, ExecSink, Exit,
-    ExitStatus, Failure, FailureKind, Limits, Ready, Resource, Signal, Stdin, StdinError, Stream,
-    TerminalSize, UnknownResource, Usage, WriteError,
+    Adopted, AttachError, AttachInspector, Client, ConnectError, ControlError, Exec, ExecControl,
+    ExecError, ExecEvent, ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts, ExecReader,
+    ExecSink, Exit, ExitStatus, Failure, FailureKind, Limits, Progress, QuiesceError, Ready,
+    RenewError, Resource, Signal, Stdin, StdinError, Stream, TerminalSize, UnknownResource, Usage,
+    WriteError,
 };
 #[doc(no_inline)]
 pub use forebay_images::Image;

@@ -32,7 +32,7 @@ use crate::devices::Devices;
 use crate::diagnosis;
 use crate::error::{BootFailure, HostError, StartError, UsageError};
 use crate::kvm;
-use crate::memory::{Backing, GuestRam, MIB};
+use crate::memory::{Backing, GuestRam, MIB, MemoryUsage};
 use crate::pause::Hold;
 use crate::probe::{self, Probing};
 use crate::reaper::{Reaper, Reaping, Remains};
@@ -48,6 +48,7 @@ pub(crate) struct MachineSpec {
     pub(crate) cmdline: CommandLine,
     pub(crate) cpus: u8,
     pub(crate) memory_mib: u32,
+    pub(crate) backing: Backing,
     pub(crate) console: Arc<ConsoleLog>,
     /// When [`Machine::mark_ready`] must have been called; `None` if it never will be.
     pub(crate) boot_limit: Option<Duration>,
@@ -101,7 +102,7 @@ impl Machine {
             let bound = format!("this host's KVM allows at most {most}");
             return Err(UsageError::new("cpus", spec.cpus, bound).into());
         }
-        let memory = GuestRam::new(u64::from(spec.memory_mib) * MIB, Backing::Anonymous)?;
+        let memory = GuestRam::new(u64::from(spec.memory_mib) * MIB, spec.backing)?;
         let assembly = Assembly::new(&kvm, memory, spec.cpus)?;
         let supported = kvm::supported_cpuid(&kvm)?;
         for vcpu in &assembly.vcpus {
@@ -251,6 +252,19 @@ impl Machine {
             Arc::clone(&self.lifecycle),
             Arc::clone(&self.deadlines),
         )
+    }
+
+    /// How much of the guest's memory there is on the host, and whose it is. Looks at every page, by
+    /// the host kernel's tables: milliseconds for a GiB.
+    ///
+    /// # Errors
+    /// The host's, of reading these tables.
+    pub fn memory_usage(&self) -> Result<MemoryUsage, HostError> {
+        match &self.remains {
+            Some((remains, _)) => remains.memory.usage(),
+            // Only a value that is being taken apart has none.
+            None => Ok(MemoryUsage::default()),
+        }
     }
 
     /// The state of vCPUs and devices, by name. Costs each vCPU an exit.

@@ -1,7 +1,7 @@
 //! A VM that stands still: how everybody of it comes to rest, and goes on.
 //!
 //! Owns the meeting point of those who rest ([`Standstill`]: vCPU threads and the event loop) and
-//! of those who want them to; [`Paused`], the guest that does not run while the value lives; and
+//! of those who want them to; [`PausedMachine`], the guest that does not run while the value lives; and
 //! what is kept meanwhile. What a vCPU does before it rests is [`crate::vcpu`]'s, what the console
 //! device does the device's.
 //!
@@ -29,11 +29,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// one.
 #[must_use = "the guest goes on when this is dropped"]
 #[derive(Debug)]
-pub struct Paused<'a> {
+pub struct PausedMachine<'a> {
     machine: &'a Machine,
 }
 
-impl<'a> Paused<'a> {
+impl<'a> PausedMachine<'a> {
     /// Takes charge of a machine that stands still.
     pub(crate) fn new(machine: &'a Machine) -> Self {
         Self { machine }
@@ -49,7 +49,7 @@ impl<'a> Paused<'a> {
     pub fn resume(self) {}
 }
 
-impl Drop for Paused<'_> {
+impl Drop for PausedMachine<'_> {
     fn drop(&mut self) {
         self.machine.resume();
     }

@@ -12,6 +12,10 @@ use std::mem::MaybeUninit;
 use std::panic::{self, AssertUnwindSafe};
 use std::thread::{self, JoinHandle};
 
+use tokio::sync::oneshot;
+
+use crate::error::HostError;
+
 /// Signals that a thread raises by what it executes.
 const FAULTS: [libc::c_int; 6] = [
     libc::SIGSEGV,
@@ -32,6 +36,21 @@ pub(crate) fn spawn<T: Send + 'static>(
     // moment at which a signal could be delivered to it.
     let _masked = Masked::new()?;
     thread::Builder::new().name(name).spawn(body)
+}
+
+/// Does what reads files and copies megabytes on a thread of its own, which is not for a runtime's
+/// worker. If nobody waits any more, what comes of it is dropped there.
+pub(crate) async fn run<T: Send + 'static>(
+    name: &'static str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, HostError> {
+    let (sender, done) = oneshot::channel();
+    let thread = spawn(name.into(), move || drop(sender.send(catch(body))))
+        .map_err(|e| HostError::on("start thread", name, e))?;
+    let outcome = done.await.unwrap_or_else(|_| Err("no answer".into()));
+    // It has sent the last thing it had to say, so this holds nobody up.
+    join(thread);
+    outcome.map_err(|message| HostError::on(name, "internal error", io::Error::other(message)))
 }
 
 /// Waits until a thread has ended. Its panics are its own to catch and report. Does nothing on the

@@ -1,16 +1,20 @@
 //! A VM that runs commands: a [`Machine`] with the executions' hub at the agent's port.
 
+mod standstill;
+
+pub use standstill::{Paused, Quiesced};
+
 use std::ffi::OsStr;
 use std::future::{Future, poll_fn};
-use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay_exec::{AttachServer, AttachSocket, Client, Exec, Hub, Link, Ready};
-use tokio::sync::oneshot;
+use forebay_exec::{
+    Adopted, AttachError, AttachServer, AttachSocket, Client, Exec, ExecId, Hub, Link, Ready,
+};
 
 use crate::boot_report::{BootReport, GuestTimes};
 use crate::builder::VmBuilder;
@@ -20,7 +24,13 @@ use crate::guest_text;
 use crate::hub_side::HubSide;
 use crate::inspect::VmView;
 use crate::machine::Machine;
+use crate::memory::MemoryUsage;
+use crate::restore::Restore;
+#[cfg(doc)]
+use crate::restore::Survivors;
 use crate::stop::{Lifecycle, StopReason};
+#[cfg(doc)]
+use crate::template::Template;
 use crate::threads;
 
 /// Beyond the grace given to its processes, what a guest gets to switch itself off: the agent waits
@@ -61,31 +71,22 @@ impl Vm {
         let hub = builder.hub()?;
         let socket = builder.bind()?;
         let side = Arc::new(HubSide::new(Arc::clone(&hub)));
-        let machine = assemble(builder, side).await?;
-        let link: Arc<dyn Link> = Arc::new(machine.transmitter());
-        hub.set_link(Arc::downgrade(&link));
-        let agent = match wait_for_agent(&machine, &hub).await {
-            Ok(agent) => agent,
-            Err(reason) => {
-                let failure = machine.boot_failure(reason);
-                drop(link);
-                machine.close().await;
-                return Err(StartError::Boot(Box::new(failure)));
+        let machine = threads::run("forebay-start", move || builder.start_with(side)).await??;
+        let wired = Wired::new(machine, hub);
+        match wait_for_agent(&wired.machine, &wired.hub).await {
+            Ok(agent) => {
+                wired.machine.mark_ready(GuestTimes {
+                    pid1: agent.pid1_us.map(Duration::from_micros),
+                    ready: agent.ready_us.map(Duration::from_micros),
+                });
+                Ok(wired.into_vm(agent, socket)?)
             }
-        };
-        machine.mark_ready(GuestTimes {
-            pid1: agent.pid1_us.map(Duration::from_micros),
-            ready: agent.ready_us.map(Duration::from_micros),
-        });
-        let attach = socket.map(|socket| Attach::serve(socket, &hub, &machine));
-        Ok(Self {
-            attach: attach.transpose()?,
-            machine,
-            client: Client::new(Arc::clone(&hub)),
-            hub,
-            _link: link,
-            agent,
-        })
+            Err(reason) => {
+                let failure = wired.machine.boot_failure(reason);
+                wired.machine.close().await;
+                Err(StartError::Boot(Box::new(failure)))
+            }
+        }
     }
 
     /// A command that runs `program` with `args` in the guest, without a shell. Awaiting it runs it
@@ -148,6 +149,58 @@ impl Vm {
             .server
             .as_ref()
             .map(AttachServer::path)
+    }
+
+    /// A VM to be started from the snapshot in `directory`: see [`Template::open`], whose errors come
+    /// with [`Restore::start`].
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let vm = forebay::Vm::builder().start().await?;
+    /// vm.exec("sh", ["-c", "echo warm > /tmp/state"]).await?;
+    /// vm.snapshot("/var/lib/app/warm").await?;
+    ///
+    /// let copy = forebay::Vm::restore("/var/lib/app/warm").start().await?;
+    /// assert_eq!(copy.exec("cat", ["/tmp/state"]).await?.stdout(), b"warm\n");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn restore(directory: impl Into<PathBuf>) -> Restore {
+        Restore::from_directory(directory.into())
+    }
+
+    /// The executions that were alive in the template or snapshot that this VM came of, or had ended
+    /// unread, as far as nobody has decided on them, in the order of their ids: see
+    /// [`Survivors::Adopt`].
+    #[must_use]
+    pub fn survivors(&self) -> Vec<ExecId> {
+        self.hub.adoptable()
+    }
+
+    /// Takes over one of the [`survivors`](Self::survivors), with the bytes of its streams at which
+    /// it was saved: whoever goes on there misses nothing and has nothing twice. `None` if it is none
+    /// of them.
+    ///
+    /// ```no_run
+    /// # async fn example(template: forebay::Template) -> Result<(), Box<dyn std::error::Error>> {
+    /// let copy = template.fork().survivors(forebay::Survivors::Adopt).start().await?;
+    /// for id in copy.survivors() {
+    ///     if let Some(forebay::Adopted { handle, progress, .. }) = copy.adopt(id) {
+    ///         println!("{id}: stdout from byte {} on", progress.stdout_consumed);
+    ///         handle.collect().await?;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn adopt(&self, id: ExecId) -> Option<Adopted> {
+        self.hub.adopt(id)
+    }
+
+    /// Lets all [`survivors`](Self::survivors) that are left run on with nobody at their streams, as
+    /// [`Survivors::Discard`] does.
+    pub fn discard_survivors(&self) {
+        self.hub.discard_rest();
     }
 
     /// What the agent said of itself when it became ready.
@@ -229,6 +282,15 @@ impl Vm {
         self.machine.boot_report()
     }
 
+    /// How much of the guest's memory there is on the host, and whose it is: see
+    /// [`Machine::memory_usage`].
+    ///
+    /// # Errors
+    /// As [`Machine::memory_usage`].
+    pub fn memory_usage(&self) -> Result<MemoryUsage, HostError> {
+        self.machine.memory_usage()
+    }
+
     /// The state of everything in the VM, by name, for people and logs. Costs each vCPU an exit.
     #[must_use]
     pub fn inspect(&self) -> VmView {
@@ -236,6 +298,41 @@ impl Vm {
             machine: self.machine.inspect(),
             executions: self.hub.inspect().into(),
         }
+    }
+}
+
+/// A machine and the executions' hub at its port, before anybody has a VM of them.
+pub(crate) struct Wired {
+    // In the order of dropping, as in a VM.
+    pub(crate) machine: Machine,
+    pub(crate) hub: Arc<Hub>,
+    link: Arc<dyn Link>,
+}
+
+impl Wired {
+    /// Lets the hub send to the guest.
+    pub(crate) fn new(machine: Machine, hub: Arc<Hub>) -> Self {
+        let link: Arc<dyn Link> = Arc::new(machine.transmitter());
+        hub.set_link(Arc::downgrade(&link));
+        Self { machine, hub, link }
+    }
+
+    /// The VM, which other processes can attach to by `socket`.
+    pub(crate) fn into_vm(
+        self,
+        agent: Ready,
+        socket: Option<AttachSocket>,
+    ) -> Result<Vm, AttachError> {
+        let Self { machine, hub, link } = self;
+        let attach = socket.map(|socket| Attach::serve(socket, &hub, &machine));
+        Ok(Vm {
+            attach: attach.transpose()?,
+            machine,
+            client: Client::new(Arc::clone(&hub)),
+            hub,
+            _link: link,
+            agent,
+        })
     }
 }
 
@@ -247,7 +344,7 @@ struct Attach {
 }
 
 impl Attach {
-    fn serve(socket: AttachSocket, hub: &Arc<Hub>, machine: &Machine) -> Result<Self, StartError> {
+    fn serve(socket: AttachSocket, hub: &Arc<Hub>, machine: &Machine) -> Result<Self, AttachError> {
         Ok(Self {
             server: Some(socket.serve(Arc::clone(hub))?),
             lifecycle: Arc::clone(machine.lifecycle()),
@@ -270,24 +367,6 @@ impl std::fmt::Debug for Vm {
             .field("executions", &self.client.active())
             .finish_non_exhaustive()
     }
-}
-
-/// Starts the machine on a thread of its own: it reads files and copies megabytes, which is not for
-/// a runtime's worker. If nobody waits any more, the machine is dropped there.
-async fn assemble(builder: VmBuilder, side: Arc<HubSide>) -> Result<Machine, StartError> {
-    const NAME: &str = "forebay-start";
-    let (sender, started) = oneshot::channel();
-    let thread = threads::spawn(NAME.into(), move || {
-        let outcome = threads::catch(|| builder.start_with(side));
-        drop(sender.send(outcome));
-    })
-    .map_err(|e| HostError::on("start thread", NAME, e))?;
-    let outcome = started.await.unwrap_or_else(|_| Err("no answer".into()));
-    // It has sent the last thing it had to say, so this holds nobody up.
-    threads::join(thread);
-    outcome.unwrap_or_else(|message| {
-        Err(HostError::on(NAME, "internal error", io::Error::other(message)).into())
-    })
 }
 
 /// Waits for the agent, or for whatever comes instead.

@@ -9,7 +9,7 @@ use kvm_ioctls::VmFd;
 
 use super::Machine;
 use crate::error::HostError;
-use crate::pause::{Hold, NoStandstill, PATIENCE, PauseError, Paused};
+use crate::pause::{Hold, NoStandstill, PATIENCE, PauseError, PausedMachine};
 use crate::stop::StopReason;
 
 impl Machine {
@@ -23,7 +23,7 @@ impl Machine {
     /// # Errors
     /// [`PauseError::AlreadyPaused`] and [`PauseError::Ended`]; nothing is waited for then. Else what
     /// kept it from standing still, and it goes on.
-    pub fn pause(&self) -> Result<Paused<'_>, PauseError> {
+    pub fn pause(&self) -> Result<PausedMachine<'_>, PauseError> {
         self.stand_still().map_err(|why| match why {
             NoStandstill::Already => PauseError::AlreadyPaused,
             NoStandstill::HeldUp(who) => PauseError::HeldUp { who },
@@ -31,7 +31,7 @@ impl Machine {
                 reason: self.lifecycle.reason().unwrap_or(StopReason::Dropped),
             },
         })?;
-        let paused = Paused::new(self);
+        let paused = PausedMachine::new(self);
         let device = self.console.hold();
         let since = Instant::now();
         // Behind the last vCPU, so that none of them has seen a later time.
@@ -58,7 +58,7 @@ impl Machine {
         standstill.wait_for(self.vcpus.count(), PATIENCE)
     }
 
-    /// The end of a [`Paused`].
+    /// The end of a [`PausedMachine`].
     pub(crate) fn resume(&self) {
         let hold = self.hold().take();
         if let Some(Hold {

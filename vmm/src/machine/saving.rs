@@ -1,10 +1,9 @@
 //! Saving a machine that stands still, and making one of what was saved.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use super::Machine;
 use super::assembly::{Assembly, Wiring};
@@ -18,44 +17,23 @@ use crate::devices::Devices;
 use crate::error::HostError;
 use crate::kvm;
 use crate::layout::GSI_GENERATION_ID;
-use crate::memory::{GuestRam, MemoryImage};
-use crate::pause::{Hold, PATIENCE, Paused};
+use crate::memory::{Frozen, GuestRam, Progress};
+use crate::pause::{Hold, PATIENCE, PausedMachine};
 use crate::snapshot::devices::SavedDevices;
-use crate::snapshot::file::{self, Records, Shape};
+use crate::snapshot::directory::{self, SnapshotReport, State};
+use crate::snapshot::file::{Records, Shape};
 use crate::snapshot::kvm::{Judged, RECORD, VmV1};
 use crate::snapshot::{RestoreError, SnapshotError, form};
 use crate::stop::StopReason;
 use crate::vcpu::cpuid;
 use crate::vcpu::state::{self, Extent};
 
-/// The memory's file in a snapshot's directory.
-pub(crate) const MEMORY: &str = "memory";
 const VERSION: u32 = 1;
 
-/// A machine's state but for its memory. Whoever stands at the agent's port adds a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MachineState {
-    pub(crate) shape: Shape,
-    pub(crate) records: Records,
-}
-
-impl MachineState {
-    /// Writes it into a snapshot's directory, where the memory is already.
-    pub(crate) fn write(&self, directory: &Path) -> Result<(), SnapshotError> {
-        file::write(directory, &self.shape, &self.records).map(drop)
-    }
-
-    /// Reads it from there.
-    pub(crate) fn read(directory: &Path) -> Result<Self, RestoreError> {
-        let (shape, records) = file::read(directory)?;
-        Ok(Self { shape, records })
-    }
-}
-
-impl Paused<'_> {
-    /// Writes the machine into `directory`, which exists: its memory as `memory`, a sparse file,
-    /// then all else as `state`. The directory holds a snapshot if and only if `state` is there;
-    /// files of these names are replaced. The machine may go on afterwards, or be paused for
+impl PausedMachine<'_> {
+    /// Writes the machine into `directory`, which is made if it is not there: its memory as `memory`,
+    /// a sparse file, then all else as `state`. With that it is complete; after an error there is
+    /// neither. Only this user can read them. The machine may go on afterwards, or be paused for
     /// another.
     ///
     /// What stands behind the agent's port is not in it: for a machine whose port nobody serves. One
@@ -63,46 +41,40 @@ impl Paused<'_> {
     /// the same random numbers until they take notice of their new generation id.
     ///
     /// # Errors
-    /// As [`SnapshotError`] says; the directory then holds no snapshot.
-    pub fn snapshot(&self, directory: &Path) -> Result<(), SnapshotError> {
+    /// As [`SnapshotError`] says.
+    pub fn snapshot(&self, directory: impl AsRef<Path>) -> Result<SnapshotReport, SnapshotError> {
         let state = self.save()?;
-        self.write_memory(directory)?;
-        state.write(directory)
+        directory::write(directory.as_ref(), state, |file| {
+            self.write_memory(file, &mut |_, _| ())
+        })
     }
 
     /// All of the machine's state but its memory. It stays paused.
-    pub(crate) fn save(&self) -> Result<MachineState, SnapshotError> {
+    pub(crate) fn save(&self) -> Result<State, SnapshotError> {
         self.machine().save()
     }
 
-    /// Writes the memory's file. An older state file goes first: it is of another memory.
-    pub(crate) fn write_memory(&self, directory: &Path) -> Result<(), SnapshotError> {
-        file::remove(directory)?;
-        let path = directory.join(MEMORY);
-        let failed = |call| {
-            let path = path.display();
-            move |e| HostError::on(call, path, e)
-        };
-        // Never into the old one, which VMs may run from.
-        match std::fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(failed("unlink")(e).into());
-            }
-            _ => {}
-        }
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create_new(true).mode(0o600);
-        let to = options.open(&path).map_err(failed("create"))?;
-        let memory = self.machine().memory()?;
-        memory.write_to(&to, &mut |_, _| ())?;
-        to.sync_all().map_err(failed("fsync"))?;
+    /// Writes its memory into an empty file. It stays paused.
+    pub(crate) fn write_memory(
+        &self,
+        to: &File,
+        progress: Progress<'_>,
+    ) -> Result<(), SnapshotError> {
+        self.machine().memory()?.write_to(to, progress)?;
         self.machine().still_there()
+    }
+
+    /// What its memory holds, for other machines to start from. It stays paused.
+    pub(crate) fn freeze(&self) -> Result<Frozen, SnapshotError> {
+        let frozen = self.machine().memory()?.freeze()?;
+        self.machine().still_there()?;
+        Ok(frozen)
     }
 }
 
 impl Machine {
     /// Makes a machine of the snapshot in `directory`, which was
-    /// [taken](Paused::snapshot) of a machine whose port nobody served, and lets it run. What it
+    /// [taken](PausedMachine::snapshot) of a machine whose port nobody served, and lets it run. What it
     /// prints goes to `console`.
     ///
     /// Its memory is mapped from the snapshot's file, which stays as it is and must be left alone
@@ -110,13 +82,17 @@ impl Machine {
     ///
     /// # Errors
     /// As [`RestoreError`] says. No vCPU has run then, and nothing is left.
-    pub fn restore(directory: &Path, console: Arc<ConsoleLog>) -> Result<Self, RestoreError> {
-        let state = MachineState::read(directory)?;
-        let image = MemoryImage::open(&directory.join(MEMORY), state.shape.memory)?;
+    pub fn restore(
+        directory: impl AsRef<Path>,
+        console: Arc<ConsoleLog>,
+    ) -> Result<Self, RestoreError> {
+        let begun = BootClock::start();
+        let (state, image) = directory::read(directory.as_ref())?;
         let memory = GuestRam::from_image(&image)?;
         let generation = acpi::new_generation_id()?;
-        let machine = Self::restore_paused(state, memory, &generation, console, Arc::new(NoAgent))?;
-        Paused::new(&machine).resume();
+        let agent = Arc::new(NoAgent);
+        let machine = Self::restore_paused(state, memory, &generation, begun, console, agent)?;
+        PausedMachine::new(&machine).resume();
         Ok(machine)
     }
 
@@ -124,14 +100,16 @@ impl Machine {
     /// is to go on with, and then [resumes](Self::resume) it. The guest finds `generation` as its
     /// generation id, and is told so by an interrupt.
     pub(crate) fn restore_paused(
-        state: MachineState,
+        state: State,
         memory: GuestRam,
         generation: &[u8; 16],
+        begun: BootClock,
         console: Arc<ConsoleLog>,
         agent: Arc<dyn AgentSide>,
     ) -> Result<Self, RestoreError> {
-        let clock = BootClock::start();
-        let MachineState { shape, mut records } = state;
+        let State {
+            shape, mut records, ..
+        } = state;
         // All that the file says is read before anything is made of it.
         let vm: VmV1 = form::decode(RECORD, &records.take(RECORD, VERSION)?)?;
         let saved = SavedDevices::take(&mut records)?;
@@ -158,7 +136,7 @@ impl Machine {
         judged.apply(&kvm, &assembly.vm, &assembly.vcpus)?;
         // Everything that may raise a line comes behind the interrupt controllers, which would
         // forget it.
-        let wiring = Wiring::new(clock, console, agent)?;
+        let wiring = Wiring::new(begun, console, agent)?;
         let guest = assembly.memory.guest();
         let (devices, device) = Devices::restore(&assembly.vm, guest, &wiring, &saved)?;
         acpi::write_generation_id(guest, generation)?;
@@ -184,7 +162,7 @@ impl Machine {
         Ok(assembly.launch(wiring, devices, Some(hold), None, Vec::new())?)
     }
 
-    fn save(&self) -> Result<MachineState, SnapshotError> {
+    fn save(&self) -> Result<State, SnapshotError> {
         let (remains, _) = self.remains.as_ref().ok_or_else(gone)?;
         self.still_there()?;
         let kvm = kvm::open()?;
@@ -209,7 +187,8 @@ impl Machine {
         let vm = crate::snapshot::kvm::save(&remains.vm, saved, &hold.clock)?;
         records.put(RECORD, VERSION, form::encode(&vm));
         self.still_there()?;
-        Ok(MachineState {
+        Ok(State {
+            taken: SystemTime::now(),
             shape: Shape {
                 vendor: cpuid::vendor(supported),
                 signature: cpuid::signature(supported),

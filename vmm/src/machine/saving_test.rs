@@ -4,7 +4,6 @@ use crate::pause::PauseError;
 use crate::probe::Probing;
 use crate::snapshot::RecordProblem;
 use crate::testing::{COUNT, HALT, SPIN, kernel, out, print};
-use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -121,13 +120,13 @@ fn a_restored_machine_stands_still_until_it_is_told_to_go_on() {
     let Some((dir, _source)) = saved(&[&COUNT], 1) else {
         return;
     };
-    let state = MachineState::read(dir.path()).unwrap();
-    let image = MemoryImage::open(&dir.path().join(MEMORY), state.shape.memory).unwrap();
+    let (state, image) = directory::read(dir.path()).unwrap();
     let log = ConsoleLog::new(ConsoleLog::DEFAULT_CAPACITY);
     let machine = Machine::restore_paused(
         state,
         GuestRam::from_image(&image).unwrap(),
         &[7; 16],
+        BootClock::start(),
         Arc::clone(&log),
         Arc::new(NoAgent),
     )
@@ -137,7 +136,7 @@ fn a_restored_machine_stands_still_until_it_is_told_to_go_on() {
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(log.written(), 0);
     // It can be saved as it stands.
-    let again = Paused::new(&machine);
+    let again = PausedMachine::new(&machine);
     let other = tempfile::tempdir().unwrap();
     again.snapshot(other.path()).unwrap();
     again.resume();
@@ -180,7 +179,7 @@ fn a_machine_that_ended_is_not_saved() {
         Err(SnapshotError::Ended { reason }) => assert_eq!(reason, StopReason::Requested),
         other => panic!("{other:?}"),
     }
-    assert!(!dir.path().join(file::NAME).exists());
+    assert!(directory::read(dir.path()).is_err());
 }
 
 #[test]
@@ -200,11 +199,16 @@ fn what_a_snapshot_lacks_or_has_too_much_is_named() {
     let Some((dir, _source)) = saved(&[&print("x"), &SPIN], 1) else {
         return;
     };
-    let state = MachineState::read(dir.path()).unwrap();
-    let refused = |state: MachineState| {
-        state.write(dir.path()).unwrap();
-        restore(&dir).unwrap_err()
+    let refused = |state: State| {
+        let image = directory::read(dir.path()).unwrap().1;
+        let memory = GuestRam::from_image(&image).unwrap();
+        let log = ConsoleLog::new(ConsoleLog::DEFAULT_CAPACITY);
+        let agent = Arc::new(NoAgent);
+        Machine::restore_paused(state, memory, &[7; 16], BootClock::start(), log, agent)
+            .map(drop)
+            .unwrap_err()
     };
+    let (state, _) = directory::read(dir.path()).unwrap();
     for name in ["kvm", "transport", "console", "platform"] {
         let mut less = state.clone();
         less.records.take(name, 1).unwrap();
@@ -231,38 +235,25 @@ fn what_a_snapshot_lacks_or_has_too_much_is_named() {
     }
     let mut wrong = state.clone();
     wrong.shape.memory += 4096;
-    assert!(matches!(refused(wrong), RestoreError::Memory(_)));
+    assert!(matches!(refused(wrong), RestoreError::Machine { .. }));
     // And as it was it is taken.
-    state.write(dir.path()).unwrap();
     drop(restore(&dir).unwrap());
 }
 
 #[test]
-fn a_snapshot_replaces_an_older_one_from_which_a_machine_runs() {
+fn a_snapshot_from_which_a_machine_runs_is_not_replaced() {
     let Some((dir, source)) = saved(&[&COUNT], 1) else {
         return;
     };
     let copy = restore(&dir).unwrap();
-    source.pause().unwrap().snapshot(dir.path()).unwrap();
+    let error = source.pause().unwrap().snapshot(dir.path()).unwrap_err();
+    assert!(matches!(error, SnapshotError::Exists { .. }), "{error}");
     let printed = copy.console_log().written();
     while copy.console_log().written() < printed + 10 {
         assert_eq!(copy.stopped(), None, "its memory was taken from it");
         std::thread::yield_now();
     }
     drop(restore(&dir).unwrap());
-}
-
-#[test]
-fn a_memory_file_that_cannot_be_written_leaves_no_snapshot() {
-    let Some((dir, source)) = saved(&[&print("x"), &SPIN], 1) else {
-        return;
-    };
-    fs::remove_file(dir.path().join(MEMORY)).unwrap();
-    fs::create_dir(dir.path().join(MEMORY)).unwrap();
-    let error = source.pause().unwrap().snapshot(dir.path()).unwrap_err();
-    assert!(error.to_string().contains(MEMORY), "{error}");
-    assert!(matches!(restore(&dir), Err(RestoreError::Host(_))));
-    assert!(!dir.path().join(file::NAME).exists());
 }
 
 /// Counts how long it was told to have stood still.

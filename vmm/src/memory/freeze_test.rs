@@ -3,6 +3,7 @@
 use super::*;
 use crate::layout::HOLE_START;
 use crate::memory::MIB;
+use crate::memory::image::tests::open;
 use crate::memory::ram::Backing;
 use crate::memory::ram::tests::{fill, get, put};
 use proptest::prelude::*;
@@ -264,7 +265,7 @@ proptest! {
             let path = directory.path().join(step.to_string());
             let stored = |write: &dyn Fn(&std::fs::File)| {
                 write(&std::fs::File::create(&path).unwrap());
-                MemoryImage::open(&path, len).unwrap()
+                open(&path, len).unwrap()
             };
             match op {
                 Op::Write(vm, page, count, value) => {

@@ -11,6 +11,7 @@ use vm_memory::GuestMemoryMmap;
 
 use super::PAGE;
 use super::mapping::{Shown, show};
+use super::mark::FileMark;
 use super::runs::Runs;
 use super::sparse::{self, Progress};
 use crate::error::HostError;
@@ -83,6 +84,16 @@ impl FileIdentity {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryFileError {
+    /// Of another snapshot.
+    #[error(
+        "memory file {}: it belongs to another snapshot, or is none; put back the one that was saved \
+         with the state beside it",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
     /// Cut short, or not the file that belongs to the snapshot.
     #[error(
         "memory file {}: {found} bytes long, but the snapshot says {expected}: it was cut or \
@@ -148,10 +159,14 @@ impl Base {
 }
 
 impl MemoryImage {
-    /// Opens the memory file of a snapshot, which is `expected` bytes long. It is mapped, not read:
+    /// Opens the memory file of a snapshot: `expected` bytes of memory, and `mark`. It is mapped, not read:
     /// it must not be written any more. One that is cut later costs the VMs that run from it their
     /// lives ([`super::Damage`]).
-    pub(crate) fn open(path: &Path, expected: u64) -> Result<Self, MemoryFileError> {
+    pub(crate) fn open(
+        path: &Path,
+        expected: u64,
+        mark: FileMark,
+    ) -> Result<Self, MemoryFileError> {
         let host = |operation| move |e| HostError::on(operation, path.display(), e);
         if expected == 0 || !expected.is_multiple_of(PAGE) {
             return Err(MemoryFileError::NotPages {
@@ -171,11 +186,17 @@ impl MemoryImage {
                 path: path.to_owned(),
             });
         }
-        if metadata.len() != expected {
+        let whole = expected.saturating_add(FileMark::ROOM);
+        if metadata.len() != whole {
             return Err(MemoryFileError::Length {
                 path: path.to_owned(),
                 found: metadata.len(),
-                expected,
+                expected: whole,
+            });
+        }
+        if FileMark::read(&file, expected).map_err(host("read"))? != Some(mark) {
+            return Err(MemoryFileError::Foreign {
+                path: path.to_owned(),
             });
         }
         let on_disk = OnDisk {
@@ -348,4 +369,4 @@ fn read_from(file: &File) -> impl Fn(&mut [u8], u64) -> Result<(), HostError> {
 
 #[cfg(test)]
 #[path = "image_test.rs"]
-mod tests;
+pub(super) mod tests;

@@ -3,6 +3,21 @@ use crate::memory::MIB;
 use crate::memory::ram::tests::{fill, get, put};
 use crate::memory::{Backing, GuestRam};
 
+/// Opens a memory file to which the writer of a snapshot would have added its mark, and does so.
+pub(in crate::memory) fn open(path: &Path, len: u64) -> Result<MemoryImage, MemoryFileError> {
+    let mark = FileMark::from([7; FileMark::LEN]);
+    let file = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path);
+    if let Ok(file) = file
+        && file.metadata().is_ok_and(|m| m.is_file() && m.len() == len)
+    {
+        mark.write(&file, len).unwrap();
+    }
+    MemoryImage::open(path, len, mark)
+}
+
 /// A base and an overlay: pages 0 to 9 and 12 are 1, pages 4 and 11 are 2, page 5 was set to zero.
 fn layered() -> MemoryImage {
     let ram = GuestRam::new(MIB, Backing::Shareable).unwrap();
@@ -40,7 +55,7 @@ fn a_base_and_its_overlay_become_one_sparse_file_and_that_file_another() {
         let metadata = file.metadata().unwrap();
         assert_eq!(metadata.len(), MIB);
         assert!(metadata.blocks() * 512 <= 16 * PAGE, "{metadata:?}");
-        image = MemoryImage::open(path, MIB).unwrap();
+        image = open(path, MIB).unwrap();
         assert_eq!(image.identity().unwrap().ino, metadata.ino());
         assert_eq!(seen(&image), SEEN);
     }
@@ -53,7 +68,7 @@ fn a_vm_from_a_file_is_frozen_over_that_file_and_its_images_are_written_whole() 
     layered()
         .write_to(&File::create(&first).unwrap(), &mut |_, _| {})
         .unwrap();
-    let ram = GuestRam::from_image(&MemoryImage::open(&first, MIB).unwrap()).unwrap();
+    let ram = GuestRam::from_image(&open(&first, MIB).unwrap()).unwrap();
     put(&ram, 13, 3);
     let frozen = ram.freeze().unwrap();
     assert_eq!(frozen.copied, PAGE);
@@ -64,8 +79,8 @@ fn a_vm_from_a_file_is_frozen_over_that_file_and_its_images_are_written_whole() 
     let mut expected = SEEN;
     expected[13] = 3;
     assert_eq!(seen(&image), expected);
-    assert_eq!(seen(&MemoryImage::open(&second, MIB).unwrap()), expected);
-    assert_eq!(seen(&MemoryImage::open(&first, MIB).unwrap()), SEEN);
+    assert_eq!(seen(&open(&second, MIB).unwrap()), expected);
+    assert_eq!(seen(&open(&first, MIB).unwrap()), SEEN);
 }
 
 #[test]
@@ -75,14 +90,15 @@ fn a_memory_file_that_is_cut_or_too_long_is_refused_with_both_lengths() {
     let file = File::create(&path).unwrap();
     for len in [0, MIB - 1, MIB - PAGE, MIB + 1] {
         file.set_len(len).unwrap();
-        let error = MemoryImage::open(&path, MIB).unwrap_err();
+        let error = open(&path, MIB).unwrap_err();
         assert!(
-            matches!(error, MemoryFileError::Length { found, expected: MIB, .. } if found == len),
+            matches!(error, MemoryFileError::Length { found, expected, .. }
+                if found == len && expected == MIB + PAGE),
             "{error}"
         );
         let text = error.to_string();
         assert!(
-            text.contains(&format!("{len} bytes")) && text.contains("1048576"),
+            text.contains(&format!("{len} bytes")) && text.contains("1052672"),
             "{text}"
         );
     }
@@ -92,15 +108,15 @@ fn a_memory_file_that_is_cut_or_too_long_is_refused_with_both_lengths() {
 fn what_cannot_be_a_memory_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("memory");
-    let error = MemoryImage::open(&path, MIB).unwrap_err();
+    let error = open(&path, MIB).unwrap_err();
     assert!(matches!(error, MemoryFileError::Host(_)), "{error}");
-    let error = MemoryImage::open(directory.path(), MIB).unwrap_err();
+    let error = open(directory.path(), MIB).unwrap_err();
     assert!(matches!(error, MemoryFileError::NotAFile { .. }), "{error}");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
-    let error = MemoryImage::open(&path, MIB).unwrap_err();
+    let error = open(&path, MIB).unwrap_err();
     assert!(matches!(error, MemoryFileError::NotAFile { .. }), "{error}");
     for expected in [0, 1, PAGE + 1, u64::MAX] {
-        let error = MemoryImage::open(&path, expected).unwrap_err();
+        let error = open(&path, expected).unwrap_err();
         assert!(matches!(error, MemoryFileError::NotPages { .. }), "{error}");
     }
 }
@@ -111,7 +127,7 @@ fn a_base_that_was_cut_fails_the_write_and_leaves_nothing_usable() {
     let path = directory.path().join("memory");
     let file = File::create(&path).unwrap();
     layered().write_to(&file, &mut |_, _| {}).unwrap();
-    let image = MemoryImage::open(&path, MIB).unwrap();
+    let image = open(&path, MIB).unwrap();
     // To a memfd page by page, to a file by the file system.
     let other = File::create(directory.path().join("other")).unwrap();
     let mut first = true;
@@ -135,10 +151,10 @@ fn a_memory_file_that_was_written_again_under_its_name_is_not_used() {
     layered()
         .write_to(&File::create(&path).unwrap(), &mut |_, _| {})
         .unwrap();
-    let image = MemoryImage::open(&path, MIB).unwrap();
+    let image = open(&path, MIB).unwrap();
     let ram = GuestRam::from_image(&image).unwrap();
     // The clock by which files are stamped has ticks.
-    while MemoryImage::open(&path, MIB).unwrap().identity() == image.identity() {
+    while open(&path, MIB).unwrap().identity() == image.identity() {
         layered()
             .write_to(&File::create(&path).unwrap(), &mut |_, _| {})
             .unwrap();
@@ -187,7 +203,7 @@ fn a_full_disk_is_an_error_and_leaves_nothing_usable() {
             assert_eq!(error.source.raw_os_error(), Some(libc::ENOSPC), "{error}");
             assert_eq!(file.metadata().unwrap().len(), 0);
         }
-        assert!(MemoryImage::open(&path, MIB).is_err());
+        assert!(open(&path, MIB).is_err());
         // With room again it works.
         let small = GuestRam::new(MIB, Backing::Shareable).unwrap();
         put(&small, 0, 1);

@@ -9,6 +9,7 @@
 //! | `ram` | [`GuestRam`]: a VM's memory and what is behind it |
 //! | `image` | [`MemoryImage`]: what a VM's memory held, shared by all VMs that start from it |
 //! | `freeze` | how the one becomes the other |
+//! | `mark` | which snapshot a memory file belongs to |
 //! | `mapping` | reserving addresses, and showing files there |
 //! | `pagemap` | which pages are a VM's own |
 //! | `runs`, `sparse` | sets of pages; copying them into files without their zeros |
@@ -24,14 +25,10 @@
 //! ```
 //! An image never changes, so its pages are in the page cache once, whoever maps them.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "for what snapshots, restores and forks VMs")
-)]
-
 mod freeze;
 mod image;
 mod mapping;
+mod mark;
 mod pagemap;
 mod ram;
 mod runs;
@@ -45,13 +42,15 @@ use vm_memory::{GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _
 use crate::error::HostError;
 use crate::layout::{HOLE_END, HOLE_START};
 
+pub(crate) use freeze::Frozen;
 pub use image::MemoryFileError;
 pub(crate) use image::MemoryImage;
 pub(crate) use mapping::map;
+pub(crate) use mark::FileMark;
+pub use ram::MemoryUsage;
 pub(crate) use ram::{Backing, GuestRam};
 pub(crate) use sigbus::Damage;
-#[expect(unused_imports, reason = "for what snapshots, restores and forks VMs")]
-pub(crate) use {freeze::Frozen, image::FileIdentity, ram::RamUsage, sparse::Progress};
+pub(crate) use sparse::Progress;
 
 /// Bytes in a MiB.
 pub(crate) const MIB: u64 = 1 << 20;

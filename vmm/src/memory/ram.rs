@@ -63,14 +63,16 @@ impl Source {
     }
 }
 
-/// How much memory a VM has, by whose it is, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RamUsage {
+/// How much of a guest's memory there is on the host, by whose it is, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct MemoryUsage {
     /// Pages that only this VM has, resident or swapped out.
-    pub(crate) private: u64,
-    /// Pages of the page cache that it has mapped. Those of an image are shared with whoever maps
-    /// the same ones; those of [`Backing::Shareable`] are this VM's own until it is frozen.
-    pub(crate) shared: u64,
+    pub private: u64,
+    /// Pages of the page cache that it has mapped. Those of a template are shared with every VM that
+    /// maps the same ones; those of a VM that is [`forkable`](crate::VmBuilder::forkable) are its own
+    /// until a template was made of it.
+    pub shared: u64,
 }
 
 impl GuestRam {
@@ -146,8 +148,8 @@ impl GuestRam {
     }
 
     /// How much of it there is, and whose. Walks the page tables.
-    pub(crate) fn usage(&self) -> Result<RamUsage, HostError> {
-        Ok(RamUsage {
+    pub(crate) fn usage(&self) -> Result<MemoryUsage, HostError> {
+        Ok(MemoryUsage {
             private: pagemap::scan(&self.memory, Owner::Vm)?.bytes(),
             shared: pagemap::scan(&self.memory, Owner::PageCache)?.bytes(),
         })

@@ -1,4 +1,5 @@
 use super::*;
+use crate::memory::image::tests::open;
 use crate::memory::{MIB, PAGE};
 use std::ops::Range;
 use vm_memory::{Bytes as _, GuestAddress};
@@ -62,7 +63,7 @@ fn usage_counts_the_pages_that_were_written_and_those_that_are_shared() {
     fill(&parent, 0..1024, 1);
     assert_eq!(
         parent.usage().unwrap(),
-        RamUsage {
+        MemoryUsage {
             private: 0,
             shared: 4 * MIB
         }
@@ -120,7 +121,7 @@ fn what_a_vm_holds_is_written_as_a_sparse_file_whatever_is_behind_it() {
         let metadata = file.metadata().unwrap();
         assert_eq!(metadata.len(), 32 * MIB);
         assert!(metadata.blocks() * 512 <= 128 * PAGE, "{metadata:?}");
-        let image = MemoryImage::open(&path, 32 * MIB).unwrap();
+        let image = open(&path, 32 * MIB).unwrap();
         let read = GuestRam::from_image(&image).unwrap();
         for page in [0, 99, 100, 101, 199, 200, 299, 300, 8190, 8191] {
             assert_eq!(get(&read, page), get(ram, page), "page {page}");
@@ -136,7 +137,7 @@ fn a_clone_of_the_memory_outlives_its_vm() {
     put(&ram, 1, 1);
     let file = std::fs::File::create(&path).unwrap();
     ram.write_to(&file, &mut |_, _| {}).unwrap();
-    let image = MemoryImage::open(&path, MIB).unwrap();
+    let image = open(&path, MIB).unwrap();
     let restored = GuestRam::from_image(&image).unwrap();
     let memory = restored.guest().clone();
     drop(restored);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::memory::MIB;
+use crate::memory::image::tests::open;
 use crate::memory::ram::tests::{fill, get, put};
 use crate::memory::{Backing, GuestRam, MemoryImage};
 use crate::testing::{alone, alone_to_its_end};
@@ -13,7 +14,7 @@ fn memory_file(directory: &std::path::Path, name: &str) -> (MemoryImage, File) {
     let ram = GuestRam::new(MIB, Backing::Anonymous).unwrap();
     fill(&ram, 0..256, 1);
     ram.write_to(&file, &mut |_, _| {}).unwrap();
-    (MemoryImage::open(&path, MIB).unwrap(), file)
+    (open(&path, MIB).unwrap(), file)
 }
 
 #[test]
@@ -49,7 +50,7 @@ fn what_a_vm_has_after_its_file_was_cut_is_not_taken_for_what_it_had() {
     let (_, file) = memory_file(directory.path(), "memory");
     for (written, len) in [(10..240, PAGE), (0..1, 128 * PAGE)] {
         file.set_len(MIB).unwrap();
-        let image = MemoryImage::open(&directory.path().join("memory"), MIB).unwrap();
+        let image = open(&directory.path().join("memory"), MIB).unwrap();
         let ram = GuestRam::from_image(&image).unwrap();
         fill(&ram, written, 2);
         // Its own pages go with the file's, and are then not even found.

@@ -1,8 +1,14 @@
 //! Why a machine's state was not saved, or not restored.
 
-use crate::error::HostError;
+use std::path::PathBuf;
+
+use forebay_exec::{AttachError, QuiesceError, RenewError, SaveError};
+
+use crate::error::{HostError, UsageError};
+use crate::guest_text;
 use crate::kvm::KvmError;
 use crate::memory::MemoryFileError;
+use crate::pause::PauseError;
 use crate::stop::StopReason;
 
 /// Why there is no snapshot. Nothing that could be taken for one is left behind.
@@ -21,6 +27,25 @@ pub enum SnapshotError {
         /// The vCPU.
         vcpu: usize,
     },
+    /// There is one already, or a part of one. VMs may be running from it, so it was left alone.
+    #[error(
+        "there is no new snapshot: {} is there already; take another directory, or remove what is in \
+         it once no VM runs from it",
+        path.display()
+    )]
+    Exists {
+        /// The file that is in the way.
+        path: PathBuf,
+    },
+    /// The agent did not freeze what runs in the guest.
+    #[error("there is no snapshot: {0}")]
+    Quiesce(#[from] QuiesceError),
+    /// The guest did not come to stand still.
+    #[error("there is no snapshot: {0}")]
+    Pause(#[from] PauseError),
+    /// The agent's connection is not such that it could be gone on with.
+    #[error("there is no snapshot: {0}")]
+    Executions(#[from] SaveError),
     /// The state is larger than what is ever read back.
     #[error(
         "there is no snapshot: the state would have {bytes} bytes, of which at most {most} are read \
@@ -155,6 +180,29 @@ pub enum RestoreError {
         index: u32,
         /// What was saved of it.
         value: u64,
+    },
+    /// The executions' state cannot be gone on with.
+    #[error(transparent)]
+    Executions(#[from] forebay_exec::RestoreError),
+    /// A value given for the new VM is out of its bounds.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// The attach socket could not be set up.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The guest ran, and its agent did not make it another one in time.
+    #[error("the VM was restored, but {0}")]
+    Renew(#[from] RenewError),
+    /// The guest ran, and ended before its agent had made it another one.
+    #[error(
+        "the VM was restored, but its guest ended before it was ready: {reason}{}",
+        guest_text::console(console)
+    )]
+    Ended {
+        /// How.
+        reason: StopReason,
+        /// The last lines that it printed since.
+        console: String,
     },
     /// The machine's shape is none that a VM can have.
     #[error("the snapshot is of a machine that there cannot be: {rule}")]

@@ -20,7 +20,7 @@
 //! each record. A version is never changed, only followed by another.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -262,16 +262,6 @@ fn sync(directory: &Path) -> Result<(), HostError> {
     let failed = |call| move |e| HostError::on(call, directory.display(), e);
     let file = File::open(directory).map_err(failed("open"))?;
     file.sync_all().map_err(failed("fsync"))
-}
-
-/// Removes the state file in `directory`, if there is one: what else is there is no snapshot then.
-pub(crate) fn remove(directory: &Path) -> Result<(), HostError> {
-    let path = directory.join(NAME);
-    match fs::remove_file(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(HostError::on("unlink", path.display(), e)),
-        Ok(()) => sync(directory),
-    }
 }
 
 /// Reads the state file of the snapshot in `directory`.

@@ -2,6 +2,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | [`directory`] | what belongs to one snapshot, and in which order it is written |
 //! | [`file`] | the state file: a header that can be read alone, then records |
 //! | [`form`] | the bytes of a record: read strictly, bounded by their own length |
 //! | [`kvm`] | the record of the virtual machine and its vCPUs, and the order in which it goes back |
@@ -17,9 +18,11 @@
 //! executions, whose record is the hub's.
 
 pub(crate) mod devices;
+pub(crate) mod directory;
 mod error;
 pub(crate) mod file;
 pub(crate) mod form;
 pub(crate) mod kvm;
 
+pub use directory::SnapshotReport;
 pub use error::{RecordProblem, RestoreError, SnapshotError};

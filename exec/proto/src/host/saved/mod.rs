@@ -83,6 +83,13 @@ impl SavedConn {
         &self.0.bootstrap.limits
     }
 
+    /// The executions that may be adopted after a restore, in the order of their ids. They may have
+    /// ended.
+    pub fn executions(&self) -> impl Iterator<Item = ExecId> + '_ {
+        let held = self.0.execs.iter().filter(|exec| !exec.forgotten);
+        held.map(|exec| exec.id)
+    }
+
     /// Whether every execution was frozen, so that nothing of it runs before a
     /// [renewal](Conn::renew).
     #[must_use]

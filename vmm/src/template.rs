@@ -1,0 +1,142 @@
+//! A VM at one moment, to start any number of VMs from: in memory, or in a directory.
+//!
+//! ```text
+//!  Paused ── template() ──► Template ── save(dir) ──► DIR/memory, then DIR/state
+//!                              │  ▲                        │
+//!                              │  └──────── open(dir) ─────┘
+//!                              └─ fork() ──► Restore ── start() ──► Vm
+//! ```
+//!
+//! Owns what a VM is beside the machine: its executions' record. The other records and the directory
+//! are [`crate::snapshot`]'s, the memory is [`crate::memory`]'s, and how a VM comes of it all
+//! [`crate::restore`]'s.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use forebay_exec::{ExecId, SavedConn};
+
+use crate::memory::MemoryImage;
+use crate::restore::Restore;
+use crate::snapshot::directory::{self, SnapshotReport, State};
+use crate::snapshot::{RestoreError, SnapshotError};
+use crate::threads;
+
+/// The record of the executions. Its bytes have a version of their own.
+const RECORD: &str = "exec";
+const VERSION: u32 = 1;
+
+/// A VM at one moment, from which any number of VMs can be [started](Self::fork).
+///
+/// It is in memory, as [`Paused::template`](crate::Paused::template) makes it, or in a directory that
+/// was [opened](Self::open). The guest's memory is mapped and not copied by those VMs: each holds the
+/// pages that it writes, and all share the rest. Clones are one template; its memory is freed with the
+/// last of them and of the VMs that started from it.
+#[derive(Debug, Clone)]
+pub struct Template(Arc<Parts>);
+
+/// What a template consists of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) machine: State,
+    pub(crate) exec: SavedConn,
+    pub(crate) memory: MemoryImage,
+}
+
+impl Template {
+    pub(crate) fn new(machine: State, exec: SavedConn, memory: MemoryImage) -> Self {
+        Self(Arc::new(Parts {
+            machine,
+            exec,
+            memory,
+        }))
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.0
+    }
+
+    /// Opens a snapshot's directory. Reads the state, not the memory: that is mapped by the VMs that
+    /// start from here, so it must stay as it is while one of them lives. A VM of which the memory
+    /// file is cut meanwhile ends for [`StopReason::Host`](crate::StopReason::Host), and no other
+    /// does.
+    ///
+    /// # Errors
+    /// What is wrong with the files, by name. Of the memory file its length is checked, and that it
+    /// belongs to the state; that a byte of it was changed is not noticed. What this host cannot
+    /// restore shows when a VM is started.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, RestoreError> {
+        let (mut machine, memory) = directory::read(directory.as_ref())?;
+        let exec = SavedConn::decode(&machine.records.take(RECORD, VERSION)?)?;
+        Ok(Self::new(machine, exec, memory))
+    }
+
+    /// Writes it into `directory`, which is made if it is not there, as the files `memory` and
+    /// `state`. With the second it is complete; before there is nothing that [`open`](Self::open)
+    /// would take, and after an error neither is left. Only this user can read them: they hold all
+    /// that the guest has in memory, keys and passwords included.
+    ///
+    /// Works on a thread of its own: dropping the future leaves that to go on.
+    ///
+    /// # Errors
+    /// The directory holds a snapshot already, or a part of one; the disk is full; other errors of
+    /// the host.
+    pub async fn save(&self, directory: impl AsRef<Path>) -> Result<SnapshotReport, SnapshotError> {
+        let (template, directory) = (self.clone(), directory.as_ref().to_owned());
+        threads::run("forebay-save", move || {
+            let Parts {
+                machine,
+                exec,
+                memory,
+            } = template.parts();
+            write(&directory, machine.clone(), exec, |file| {
+                Ok(memory.write_to(file, &mut |_, _| ())?)
+            })
+        })
+        .await?
+    }
+
+    /// A VM to be started from here.
+    pub fn fork(&self) -> Restore {
+        Restore::from_template(self.clone())
+    }
+
+    /// The executions that were alive, or had ended unread, in the order of their ids. A VM that
+    /// starts from here can [adopt](crate::Vm::adopt) them.
+    #[must_use]
+    pub fn executions(&self) -> Vec<ExecId> {
+        self.0.exec.executions().collect()
+    }
+
+    /// Whether the guest was [quiesced](crate::Vm::quiesce): only then does nothing that executions
+    /// run in it go on before the copy has got entropy, a clock and a name of its own.
+    #[must_use]
+    pub fn is_clone_safe(&self) -> bool {
+        self.0.exec.is_frozen()
+    }
+
+    /// The guest's memory, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.0.memory.len()
+    }
+
+    /// When it was taken, by the clock of the host that did, to the second.
+    #[must_use]
+    pub fn taken(&self) -> SystemTime {
+        self.0.machine.taken
+    }
+}
+
+/// Writes a VM's snapshot; `fill` the memory.
+pub(crate) fn write(
+    directory: &Path,
+    mut machine: State,
+    exec: &SavedConn,
+    fill: impl FnOnce(&File) -> Result<(), SnapshotError>,
+) -> Result<SnapshotReport, SnapshotError> {
+    machine.records.put(RECORD, VERSION, exec.encode());
+    directory::write(directory, machine, fill)
+}

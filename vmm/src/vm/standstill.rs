@@ -1,0 +1,167 @@
+//! Having a VM stand still, and making something that lasts of what it is then.
+
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_exec::{QuiesceError, SavedConn};
+
+use super::Vm;
+use crate::pause::{PauseError, PausedMachine};
+use crate::snapshot::SnapshotError;
+use crate::snapshot::directory::{self, SnapshotReport, State};
+use crate::template::{self, Template};
+
+/// What the agent has, for a [`Vm::snapshot`] or [`Vm::template`], to freeze what runs.
+const QUIESCE_WITHIN: Duration = Duration::from_secs(10);
+
+impl Vm {
+    /// Has the agent freeze all that executions run, until the value is dropped. `limit` is how long
+    /// it may try; what waits in the kernel for a device that does not answer cannot be frozen.
+    ///
+    /// A copy of a VM that was paused in here is *clone-safe*: nothing in it runs before it has got
+    /// entropy, a clock and a name of its own. While it lasts nothing new starts: an execution that is
+    /// asked for is admitted, its deadline runs, and it starts afterwards. Kills kill. Signals and
+    /// stdin are taken and have their effect afterwards; output that was written can be read.
+    ///
+    /// Dropping the future undoes it.
+    ///
+    /// # Errors
+    /// As [`QuiesceError`] says; nothing is frozen then.
+    pub async fn quiesce(&self, limit: Duration) -> Result<Quiesced<'_>, QuiesceError> {
+        self.hub.quiesce(limit).await?;
+        Ok(Quiesced { vm: self })
+    }
+
+    /// Makes the guest stand still, at any moment, until the value is dropped. Blocks this thread for
+    /// milliseconds; see [`Machine::pause`](crate::Machine::pause), and for the clocks too.
+    ///
+    /// What runs in the guest does not notice, and no deadline of an execution comes nearer. Output
+    /// that has arrived can be read, and executions may be started, within their limits: what is
+    /// meant for the guest gets there afterwards. A [`stop`](Self::stop) waits likewise; a
+    /// [`kill`](Self::kill) does not.
+    ///
+    /// A snapshot of a VM that was not [quiesced](Self::quiesce) before is not clone-safe.
+    ///
+    /// # Errors
+    /// As [`PauseError`] says; the guest goes on then, if it has not ended.
+    pub fn pause(&self) -> Result<Paused<'_>, PauseError> {
+        Ok(Paused {
+            machine: self.machine.pause()?,
+            vm: self,
+        })
+    }
+
+    /// Writes a clone-safe snapshot of the running VM into `directory`, as [`Template::save`] does,
+    /// and lets it go on as soon as its memory is frozen: the writing comes afterwards.
+    ///
+    /// # Errors
+    /// As [`SnapshotError`] says. The VM goes on, if it has not ended, and nothing is left in the
+    /// directory.
+    pub async fn snapshot(
+        &self,
+        directory: impl AsRef<Path>,
+    ) -> Result<SnapshotReport, SnapshotError> {
+        // Before the guest is disturbed.
+        directory::check_vacant(directory.as_ref())?;
+        self.template().await?.save(directory).await
+    }
+
+    /// A clone-safe template of the running VM, which goes on when it is made. Blocks this thread
+    /// while the VM is paused: see [`Paused::template`] for how long.
+    ///
+    /// # Errors
+    /// As [`SnapshotError`] says. The VM goes on, if it has not ended.
+    pub async fn template(&self) -> Result<Template, SnapshotError> {
+        let quiesced = self.quiesce(QUIESCE_WITHIN).await?;
+        let template = quiesced.pause()?.template();
+        drop(quiesced);
+        template
+    }
+}
+
+/// Everything that executions run is frozen. Dropping this lets it go on, with the clock set by the
+/// host's.
+#[must_use = "what was frozen goes on when this is dropped"]
+#[derive(Debug)]
+pub struct Quiesced<'a> {
+    vm: &'a Vm,
+}
+
+impl<'a> Quiesced<'a> {
+    /// As [`Vm::pause`].
+    ///
+    /// # Errors
+    /// As [`Vm::pause`].
+    pub fn pause(&self) -> Result<Paused<'a>, PauseError> {
+        self.vm.pause()
+    }
+
+    /// Lets it go on, as dropping this does.
+    pub fn thaw(self) {}
+}
+
+impl Drop for Quiesced<'_> {
+    fn drop(&mut self) {
+        self.vm.hub.thaw();
+    }
+}
+
+/// A VM whose guest stands still. Dropping this lets it go on.
+#[must_use = "the guest goes on when this is dropped"]
+#[derive(Debug)]
+pub struct Paused<'a> {
+    machine: PausedMachine<'a>,
+    vm: &'a Vm,
+}
+
+impl Paused<'_> {
+    /// What the VM is at this moment, for other VMs to start from. The VM may go on afterwards; what
+    /// it does then does not touch the template.
+    ///
+    /// How long this blocks depends on what is behind the guest's memory:
+    ///
+    /// * of a VM that was built [`forkable`](crate::VmBuilder::forkable), the first time: nothing is
+    ///   copied;
+    /// * of a VM that came of a template or snapshot: the pages that it wrote are copied;
+    /// * else every page that is not zero is.
+    ///
+    /// # Errors
+    /// As [`SnapshotError`] says.
+    pub fn template(&self) -> Result<Template, SnapshotError> {
+        let (machine, exec) = self.state()?;
+        let frozen = self.machine.freeze()?;
+        tracing::debug!(
+            copied = frozen.copied,
+            scanned = frozen.scanned,
+            "the guest's memory is frozen"
+        );
+        Ok(Template::new(machine, exec, frozen.image))
+    }
+
+    /// Writes a snapshot into `directory`, as [`Template::save`] does, straight from the guest's
+    /// memory: it costs no memory, and the guest stands still until all of it is on the disk. Blocks
+    /// this thread meanwhile. `progress` is told how many bytes of memory were dealt with, of how
+    /// many.
+    ///
+    /// # Errors
+    /// As [`SnapshotError`] says; nothing is left in the directory.
+    pub fn snapshot(
+        &self,
+        directory: impl AsRef<Path>,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<SnapshotReport, SnapshotError> {
+        let (machine, exec) = self.state()?;
+        template::write(directory.as_ref(), machine, &exec, |file| {
+            self.machine.write_memory(file, &mut progress)
+        })
+    }
+
+    /// All of the VM but its memory.
+    fn state(&self) -> Result<(State, SavedConn), SnapshotError> {
+        let exec = self.vm.hub.save()?;
+        Ok((self.machine.save()?, exec))
+    }
+
+    /// Lets the guest go on, as dropping this does.
+    pub fn resume(self) {}
+}
