@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{ConsoleLog, Image, StopReason, Vm, VmBuilder};
+use forebay::{ConsoleLog, Image, Restore, StopReason, Vm, VmBuilder};
 use tokio::sync::OnceCell;
 
 use crate::pace::scaled;
@@ -75,14 +75,29 @@ impl TestVm {
     /// As [`boot`](Self::boot).
     pub async fn start(builder: VmBuilder) -> Self {
         match builder.start().await {
-            Ok(vm) => Self {
-                _on_panic: ShowConsole(Arc::clone(vm.console())),
-                vm,
-            },
+            Ok(vm) => Self::of(vm),
             Err(error) => panic!(
                 "no VM to test with (these tests need a KVM that runs guests; `cargo xtask test` \
                  brings one along): {error}"
             ),
+        }
+    }
+
+    /// Starts a VM of a template or snapshot.
+    ///
+    /// # Panics
+    /// If it does not come up; the message is the library's own.
+    pub async fn restore(restore: Restore) -> Self {
+        match restore.renew_deadline(scaled(BOOT)).start().await {
+            Ok(vm) => Self::of(vm),
+            Err(error) => panic!("the VM was not restored: {error}"),
+        }
+    }
+
+    fn of(vm: Vm) -> Self {
+        Self {
+            _on_panic: ShowConsole(Arc::clone(vm.console())),
+            vm,
         }
     }
 
