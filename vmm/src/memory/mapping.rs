@@ -31,10 +31,22 @@ pub(crate) fn map(bytes: u64) -> Result<GuestMemoryMmap, HostError> {
 
 /// The same, with pages of the common size.
 pub(super) fn reserve(bytes: u64) -> Result<GuestMemoryMmap, HostError> {
+    map_with(bytes, map_range)
+}
+
+/// The same, in huge pages out of the host's pool, which are set aside.
+pub(super) fn map_huge(bytes: u64) -> Result<GuestMemoryMmap, HostError> {
+    map_with(bytes, map_huge_range)
+}
+
+fn map_with(
+    bytes: u64,
+    map: impl Fn(u64) -> Result<MmapRegion, HostError>,
+) -> Result<GuestMemoryMmap, HostError> {
     let regions = ranges(bytes)
         .into_iter()
         .map(|range| {
-            let region = map_range(range.len)?;
+            let region = map(range.len)?;
             GuestRegionMmap::new(region, GuestAddress(range.start)).ok_or_else(|| {
                 HostError::on("map guest memory", range.len, io::ErrorKind::InvalidInput)
             })
@@ -51,6 +63,41 @@ fn map_range(len: u64) -> Result<MmapRegion, HostError> {
         MmapRegionError::Mmap(e) => failed(e),
         e => failed(io::Error::other(e)),
     })?;
+    keep_to_ourselves(region.as_ptr().cast(), region.size())?;
+    Ok(region)
+}
+
+fn map_huge_range(len: u64) -> Result<MmapRegion, HostError> {
+    const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    let failed = |kind, why| {
+        let on = format!("{} MiB in huge pages", len / MIB);
+        HostError::on("map guest memory", on, io::Error::new(kind, why))
+    };
+    if !len.is_multiple_of(HUGE_PAGE as u64) {
+        let why = "huge pages have 2 MiB: give the guest an even number of MiB".to_owned();
+        return Err(failed(io::ErrorKind::InvalidInput, why));
+    }
+    // Without MAP_NORESERVE: a page that could not be had later would be a fault in the guest.
+    let huge = libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
+    let region = usize::try_from(len)
+        .map_err(|e| e.to_string())
+        .and_then(|size| {
+            MmapRegionBuilder::new(size)
+                .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+                .with_mmap_flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge)
+                .build()
+                .map_err(|e| e.to_string())
+        })
+        .map_err(|e| {
+            let free = std::fs::read_to_string(FREE).unwrap_or_else(|_| "none".to_owned());
+            let why = format!(
+                "{e}; {} huge pages of 2 MiB are needed, and the host's pool has {} free, some of \
+                 which may be set aside for others: raise vm.nr_hugepages",
+                len / HUGE_PAGE as u64,
+                free.trim(),
+            );
+            failed(io::ErrorKind::OutOfMemory, why)
+        })?;
     keep_to_ourselves(region.as_ptr().cast(), region.size())?;
     Ok(region)
 }

@@ -136,7 +136,10 @@ fn the_programs_own_faults_reach_its_own_handler() {
     );
 }
 
-/// How a process ends in which `fatal` is done after a handler was installed over `before`.
+const ALIVE: &str = "this far it came";
+
+/// What `fatal` is the end of: a process in which a handler was installed over `before`. Before the end
+/// it says [`ALIVE`].
 fn assert_killed(name: &str, before: libc::sighandler_t, fatal: impl FnOnce(&std::path::Path)) {
     let out = alone_to_its_end(name, || {
         use rustix::process::{Resource, Rlimit, setrlimit};
@@ -154,6 +157,10 @@ fn assert_killed(name: &str, before: libc::sighandler_t, fatal: impl FnOnce(&std
     });
     if let Some(out) = out {
         assert_eq!(out.status.signal(), Some(libc::SIGBUS), "{out:?}");
+        assert!(
+            String::from_utf8_lossy(&out.stdout).contains(ALIVE),
+            "{out:?}"
+        );
     }
 }
 
@@ -162,6 +169,7 @@ fn the_programs_own_faults_end_it_where_it_has_no_handler() {
     const NAME: &str =
         "memory::sigbus::tests::the_programs_own_faults_end_it_where_it_has_no_handler";
     assert_killed(NAME, libc::SIG_DFL, |directory| {
+        println!("{ALIVE}");
         // SAFETY: mapped; this is to raise the signal.
         unsafe { own_mapping(directory).read_volatile() };
     });
@@ -174,7 +182,7 @@ fn the_programs_own_faults_end_it_also_where_it_ignores_the_signal() {
     assert_killed(NAME, libc::SIG_IGN, |directory| {
         // SAFETY: ignored if it is sent.
         unsafe { libc::raise(libc::SIGBUS) };
-        std::fs::create_dir(directory.join("still here")).unwrap();
+        println!("{ALIVE}");
         // SAFETY: mapped; this is to raise the signal.
         unsafe { own_mapping(directory).read_volatile() };
     });
@@ -185,6 +193,7 @@ fn a_signal_that_was_sent_ends_a_program_without_a_handler() {
     const NAME: &str =
         "memory::sigbus::tests::a_signal_that_was_sent_ends_a_program_without_a_handler";
     assert_killed(NAME, libc::SIG_DFL, |_| {
+        println!("{ALIVE}");
         // SAFETY: no memory is involved.
         unsafe { libc::raise(libc::SIGBUS) };
     });
