@@ -33,6 +33,15 @@ fn wrong_numbers_are_refused_by_name_value_and_bound() {
 }
 
 #[test]
+fn memory_in_huge_pages_is_an_even_number_of_mib_and_not_forkable() {
+    let huge = || VmBuilder::default().huge_pages(true);
+    assert_eq!(refusal(huge().memory_mib(65)).field, "memory_mib");
+    let error = refusal(huge().forkable(true));
+    assert_eq!(error.field, "huge_pages");
+    assert!(error.bound.contains("forkable"), "{error}");
+}
+
+#[test]
 fn an_attach_socket_that_cannot_be_is_refused_before_anything_is_made() {
     let start = |path: &str| {
         let builder = VmBuilder::default().kernel("/nowhere/vmlinux");
