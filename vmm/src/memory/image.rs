@@ -136,14 +136,15 @@ impl Base {
     const HOLES_MAX: usize = 16;
 
     /// `file`, of `len` bytes, will not change any more.
-    fn new(file: File, on_disk: Option<OnDisk>, len: u64) -> Result<Self, HostError> {
-        let holes = sparse::large_holes(&file, len)?.largest(Self::HOLES_MAX);
-        Ok(Self {
+    fn new(file: File, on_disk: Option<OnDisk>, len: u64) -> Self {
+        // Not to know them costs memory only.
+        let holes = sparse::large_holes(&file, len).unwrap_or_default();
+        Self {
             file,
             on_disk,
             data: OnceLock::new(),
-            holes,
-        })
+            holes: holes.largest(Self::HOLES_MAX),
+        }
     }
 
     /// Where it has data, of its `len` bytes.
@@ -203,7 +204,7 @@ impl MemoryImage {
             path: path.to_owned(),
             identity: FileIdentity::of(&metadata),
         };
-        let base = Base::new(file, Some(on_disk), expected)?;
+        let base = Base::new(file, Some(on_disk), expected);
         Ok(Self::of_base(base, expected))
     }
 
@@ -213,7 +214,7 @@ impl MemoryImage {
     /// `EBUSY` if it is still mapped for shared writing. It is as it was then.
     pub(super) fn seal(memfd: File, len: u64) -> Result<Self, HostError> {
         seal(&memfd)?;
-        Ok(Self::of_base(Base::new(memfd, None, len)?, len))
+        Ok(Self::of_base(Base::new(memfd, None, len), len))
     }
 
     fn of_base(base: Base, len: u64) -> Self {
