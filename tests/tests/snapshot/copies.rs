@@ -1,127 +1,71 @@
-//! What a copy has in common with the VM that it came of, and what not.
+//! Copies of a guest go on exactly where it was, and so does the guest.
 
-use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use forebay::{SnapshotError, Vm};
-use forebay_tests::{TestVm, builder, rounds, turn};
+use forebay_tests::{Seed, rounds, turn};
 
-use super::{guest_time, says};
+use crate::counting::Counting;
 
-#[tokio::test]
-async fn a_vm_goes_on_from_its_snapshot_and_so_does_the_one_that_was_saved() {
-    let _turn = turn().await;
-    let vm = TestVm::start(builder().hostname("source")).await;
-    says(&vm, "echo before > /tmp/state").await;
+/// Copies `guest` as it is, and lets it go on.
+fn copy(guest: &Counting) -> Counting {
     let dir = tempfile::tempdir().unwrap();
-    let report = vm.snapshot(dir.path()).await.unwrap();
-    assert!(
-        report.state_bytes > 0 && report.memory_bytes > 0,
-        "{report:?}"
-    );
-    says(&vm, "echo after > /tmp/state").await;
-    let copy = TestVm::restore(Vm::restore(dir.path()).hostname("copy")).await;
-    assert_eq!(
-        says(&copy, "cat /tmp/state; hostname").await,
-        "before\ncopy"
-    );
-    assert_eq!(says(&vm, "cat /tmp/state; hostname").await, "after\nsource");
-    // A directory is a snapshot once.
-    let again = vm.snapshot(dir.path()).await.unwrap_err();
-    assert!(matches!(again, SnapshotError::Exists { .. }), "{again}");
-    // And it can be restored as often as one likes, also when the others are gone.
-    vm.close().await;
-    copy.close().await;
-    let copy = TestVm::restore(Vm::restore(dir.path())).await;
-    assert_eq!(
-        says(&copy, "cat /tmp/state; hostname").await,
-        "before\nsource"
-    );
+    let paused = guest.machine.pause().unwrap();
+    let heard = guest.heard();
+    paused.snapshot(dir.path()).unwrap();
+    paused.resume();
+    Counting::restore(dir.path(), heard)
 }
 
 #[tokio::test]
-async fn forks_share_nothing_that_they_write() {
+async fn copies_of_copies_count_on_by_every_processors_timer_and_so_do_their_sources() {
     let _turn = turn().await;
-    for forkable in [true, false] {
-        let vm = TestVm::start(builder().cpus(2).forkable(forkable)).await;
-        says(
-            &vm,
-            "echo common > /tmp/state; head -c 4m /dev/zero | tr '\\0' x > /tmp/large",
-        )
-        .await;
-        let template = vm.template().await.unwrap();
-        assert!(template.is_clone_safe());
-        let mut forks = Vec::new();
-        for number in 0..3 {
-            let fork = TestVm::restore(template.fork()).await;
-            says(
-                &fork,
-                &format!("echo {number} >> /tmp/state; echo {number} > /tmp/large"),
-            )
-            .await;
-            forks.push(fork);
-        }
-        // Of a copy a copy is made, with what it has become.
-        let of_a_fork = forks[1].template().await.unwrap();
-        let child = TestVm::restore(of_a_fork.fork()).await;
-        assert_eq!(
-            says(&child, "cat /tmp/state /tmp/large").await,
-            "common\n1\n1"
-        );
-        for (number, fork) in forks.iter().enumerate() {
-            let state = says(fork, "cat /tmp/state /tmp/large").await;
-            assert_eq!(state, format!("common\n{number}\n{number}"));
-        }
-        assert_eq!(
-            says(&vm, "cat /tmp/state; wc -c < /tmp/large").await,
-            "common\n4194304"
-        );
-    }
-}
-
-#[tokio::test]
-async fn no_two_copies_draw_the_same_random_numbers() {
-    let _turn = turn().await;
-    let vm = TestVm::boot().await;
-    let template = vm.template().await.unwrap();
-    let mut drawn = HashSet::new();
-    let draw =
-        "cat /proc/sys/kernel/random/uuid; cat /run/generation; head -c 32 /dev/urandom | md5sum";
-    for _ in 0..rounds(8) {
-        let copy = TestVm::restore(template.fork()).await;
-        // The first thing that anything in it does.
-        for line in says(&copy, draw).await.lines() {
-            assert!(drawn.insert(line.to_owned()), "{line} twice");
+    let mut seed = Seed::announced("copies");
+    for cpus in [1, 2, 4] {
+        let mut guest = Counting::boot(cpus);
+        guest.goes_on(&guest.heard(), 3);
+        for _ in 0..rounds(20) {
+            std::thread::sleep(Duration::from_micros(seed.below(20_000)));
+            let next = copy(&guest);
+            let heard = next.heard();
+            next.goes_on(&heard, 5);
+            guest.goes_on(&guest.heard(), 2);
+            guest = next;
         }
     }
 }
 
 #[tokio::test]
-async fn the_clock_of_a_copy_is_the_hosts_and_its_uptime_goes_on() {
+async fn two_copies_of_one_snapshot_do_not_know_each_other() {
     let _turn = turn().await;
-    let vm = TestVm::boot().await;
-    let uptime = "cut -d. -f1 /proc/uptime";
-    let before: u64 = says(&vm, uptime).await.parse().unwrap();
+    let guest = Counting::boot(2);
+    guest.goes_on(&guest.heard(), 3);
     let dir = tempfile::tempdir().unwrap();
-    vm.snapshot(dir.path()).await.unwrap();
-    vm.close().await;
-    let pause = Duration::from_secs(20);
-    tokio::time::sleep(pause).await;
-    let copy = TestVm::restore(Vm::restore(dir.path())).await;
-    let now = || {
-        SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap()
-    };
-    let earliest = now();
-    let told = guest_time(&copy).await;
-    // The guest tells whole seconds.
-    assert!(
-        told + Duration::from_secs(1) >= earliest,
-        "{told:?} {earliest:?}"
-    );
-    assert!(told <= now() + Duration::from_secs(1), "{told:?}");
-    let after: u64 = says(&copy, uptime).await.parse().unwrap();
-    let lived = Duration::from_secs(after - before);
-    assert!(lived < pause, "the time between counts: {lived:?}");
+    let paused = guest.machine.pause().unwrap();
+    let heard = guest.heard();
+    paused.snapshot(dir.path()).unwrap();
+    drop(paused);
+    drop(guest);
+    let first = Counting::restore(dir.path(), heard.clone());
+    first.goes_on(&heard, 5);
+    let second = Counting::restore(dir.path(), heard.clone());
+    second.goes_on(&heard, 5);
+    first.goes_on(&first.heard(), 5);
+}
+
+#[tokio::test]
+async fn a_copy_of_a_guest_that_boots_boots_on() {
+    let _turn = turn().await;
+    let mut seed = Seed::announced("moments of the boot");
+    for round in 0..rounds(30).max(6) {
+        let cpus = [1, 2, 4][round as usize % 3];
+        let guest = Counting::boot(cpus);
+        // From the first instruction to beyond the boot.
+        std::thread::sleep(Duration::from_micros(
+            seed.below(1 + 100_000 * u64::from(round)),
+        ));
+        let copied = copy(&guest);
+        let heard = copied.heard();
+        copied.goes_on(&heard, 3);
+        guest.goes_on(&heard, 3);
+    }
 }

@@ -1,7 +1,10 @@
-//! VMs that are saved, restored and forked, as an application has them.
+//! Machines and VMs that are paused, saved, restored and forked.
 
 mod copies;
+mod counting;
+mod pauses;
 mod streams;
+mod vms;
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@
 //! [`super::state`]'s to say.
 
 use std::io;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use kvm_bindings::{Msrs, kvm_msr_entry};
@@ -20,10 +21,14 @@ pub(crate) const TSC_DEADLINE: u32 = 0x6e0;
 /// the same register.
 pub(crate) const WALL_CLOCK: [u32; 2] = [0x4b56_4d00, 0x11];
 
+/// Those of another hypervisor's interface, which our guests are not given and cannot reach: most of
+/// them show the time, and writing one has KVM set up what serves them all.
+const HYPER_V: Range<u32> = 0x4000_0000..0x4000_0200;
+
 /// Most that KVM takes in one call.
 const CHUNK: usize = 256;
 
-/// The registers that KVM can save on this host. They do not change while a process lives.
+/// The registers of a guest that KVM can save on this host. They do not change while a process lives.
 pub(crate) fn indices(kvm: &Kvm) -> Result<&'static [u32], HostError> {
     static INDICES: OnceLock<Vec<u32>> = OnceLock::new();
     if let Some(indices) = INDICES.get() {
@@ -32,7 +37,8 @@ pub(crate) fn indices(kvm: &Kvm) -> Result<&'static [u32], HostError> {
     let list = kvm
         .get_msr_index_list()
         .map_err(|e| HostError::new("KVM_GET_MSR_INDEX_LIST", e))?;
-    Ok(INDICES.get_or_init(|| list.as_slice().to_vec()))
+    let ours = list.as_slice().iter().filter(|msr| !HYPER_V.contains(msr));
+    Ok(INDICES.get_or_init(|| ours.copied().collect()))
 }
 
 /// Reads `wanted`, but for those that this vCPU does not have.

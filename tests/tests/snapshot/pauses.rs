@@ -1,0 +1,62 @@
+//! A machine can be paused at any moment of its life, and does not notice.
+
+use std::time::{Duration, Instant};
+
+use forebay_tests::{Seed, scaled, turn};
+
+use crate::counting::Counting;
+
+/// B37: what a pause may take.
+const PROMPT: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_machine_is_paused_a_hundred_times_from_its_first_instruction_on_and_counts_on() {
+    let _turn = turn().await;
+    let mut seed = Seed::announced("pauses");
+    for cpus in [1, 2, 4] {
+        let guest = Counting::boot(cpus);
+        let begin = guest.heard();
+        for round in 0..100 {
+            let before = Instant::now();
+            let paused = guest.machine.pause().unwrap();
+            let took = before.elapsed();
+            assert!(took < scaled(PROMPT), "round {round} took {took:?}");
+            let heard = guest.heard();
+            std::thread::sleep(Duration::from_micros(seed.below(3000)));
+            assert_eq!(guest.heard(), heard, "it runs, in round {round}");
+            paused.resume();
+            // The first of them before anything has happened, the last in what it does for ever.
+            std::thread::sleep(Duration::from_micros(seed.below(400 * (1 + round))));
+        }
+        guest.goes_on(&begin, 3);
+        let then = guest.heard();
+        guest.goes_on(&then, 10);
+        assert!(!guest.machine.inspect().paused);
+    }
+}
+
+#[tokio::test]
+async fn nobody_writes_the_memory_of_a_paused_machine() {
+    let _turn = turn().await;
+    let mut seed = Seed::announced("moments");
+    for cpus in [1, 4] {
+        let guest = Counting::boot(cpus);
+        let begin = guest.heard();
+        for counting in [false, true] {
+            if counting {
+                guest.goes_on(&begin, 3);
+            }
+            std::thread::sleep(Duration::from_micros(seed.below(100_000)));
+            let paused = guest.machine.pause().unwrap();
+            let memory = || {
+                let dir = tempfile::tempdir().unwrap();
+                paused.snapshot(dir.path()).unwrap();
+                std::fs::read(dir.path().join("memory")).unwrap()
+            };
+            let first = memory();
+            std::thread::sleep(Duration::from_millis(200));
+            // Not by assert_eq, which would show them.
+            assert!(first == memory(), "it was written");
+        }
+    }
+}
