@@ -132,3 +132,41 @@ pub(crate) fn alone_to_its_end(name: &str, body: impl FnOnce()) -> Option<std::p
         .output();
     Some(out.unwrap())
 }
+
+/// Random numbers that can be had again.
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Seeded from `FOREBAY_SEED`, else by this process. Prints the seed, so that a failure's output
+    /// says how to repeat it.
+    pub(crate) fn announced() -> Self {
+        let seed = match std::env::var("FOREBAY_SEED") {
+            Ok(seed) => seed.parse().expect("FOREBAY_SEED is no number"),
+            Err(_) => u64::from(std::process::id()),
+        };
+        println!("FOREBAY_SEED={seed} repeats it");
+        Self(seed)
+    }
+
+    /// A number below `bound`, which is not zero.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) as usize % bound
+    }
+
+    /// The same bytes, but for one that is different, missing or too much.
+    pub(crate) fn change(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut changed = bytes.to_vec();
+        let at = self.below(bytes.len());
+        match self.below(8) {
+            0 => drop(changed.remove(at)),
+            1 => changed.insert(at, self.below(256) as u8),
+            2 => changed[at] ^= 1 << self.below(8),
+            _ => changed[at] = changed[at].wrapping_add(1 + self.below(255) as u8),
+        }
+        changed
+    }
+}

@@ -3,7 +3,7 @@ use crate::builder::VmBuilder;
 use crate::pause::PauseError;
 use crate::probe::Probing;
 use crate::snapshot::RecordProblem;
-use crate::testing::{COUNT, HALT, SPIN, kernel, out, print};
+use crate::testing::{COUNT, HALT, Random, SPIN, kernel, out, print};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -238,6 +238,53 @@ fn what_a_snapshot_lacks_or_has_too_much_is_named() {
     assert!(matches!(refused(wrong), RestoreError::Machine { .. }));
     // And as it was it is taken.
     drop(restore(&dir).unwrap());
+}
+
+#[test]
+fn devices_of_a_state_that_is_changed_anywhere_are_refused_or_behave() {
+    let Some((dir, _source)) = saved(&[&COUNT], 1) else {
+        return;
+    };
+    let (state, image) = directory::read(dir.path()).unwrap();
+    let mut random = Random::announced();
+    let mut taken = 0;
+    for round in 0..300 {
+        let name = ["transport", "console", "platform"][round % 3];
+        let mut changed = state.clone();
+        let bytes = changed.records.take(name, 1).unwrap();
+        changed.records.put(name, 1, random.change(&bytes));
+        let memory = GuestRam::from_image(&image).unwrap();
+        let log = ConsoleLog::new(ConsoleLog::DEFAULT_CAPACITY);
+        let agent = Arc::new(NoAgent);
+        let begun = BootClock::start();
+        let Ok(machine) = Machine::restore_paused(changed, memory, &[7; 16], begun, log, agent)
+        else {
+            continue;
+        };
+        taken += 1;
+        machine.resume();
+        assert!(!machine.inspect().paused);
+        machine.pause().unwrap().resume();
+        machine.stop();
+        assert_eq!(machine.wait_blocking(LONG), Some(StopReason::Requested));
+    }
+    assert!(taken > 0, "no change came as far as a machine");
+}
+
+#[test]
+fn a_memory_file_that_is_cut_ends_the_machine_that_runs_from_it_and_no_other() {
+    let Some((dir, source)) = saved(&[&COUNT], 1) else {
+        return;
+    };
+    let copy = restore(&dir).unwrap();
+    std::fs::File::create(dir.path().join("memory")).unwrap();
+    let reason = copy.wait_blocking(LONG).unwrap();
+    // A KVM that only emulates says that there is no instruction where it reads none.
+    let emulated = matches!(reason, StopReason::KvmError { .. });
+    assert!(reason == StopReason::MemoryLost || emulated, "{reason}");
+    assert_eq!(source.stopped(), None);
+    let error = restore(&dir).unwrap_err();
+    assert!(matches!(error, RestoreError::Memory(_)), "{error}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use proptest::test_runner::{RngSeed, TestRng, TestRunner};
+use crate::testing::Random;
 
 fn shape() -> Shape {
     Shape {
@@ -76,32 +76,20 @@ fn the_layout_of_version_1_is_what_it_was() {
 #[test]
 fn no_change_of_one_byte_goes_unnoticed() {
     let file = encode(&shape(), &records());
-    let seed = match std::env::var("FOREBAY_SEED") {
-        Ok(seed) => seed.parse().unwrap(),
-        Err(_) => u64::from(std::process::id()),
-    };
-    println!("FOREBAY_SEED={seed}");
-    let mut random = random(seed);
+    let mut random = Random::announced();
     let len = file.len();
     for round in 0..len + 2000 {
         // Each byte once, then any.
-        let at = if round < len { round } else { random(len) };
+        let at = if round < len {
+            round
+        } else {
+            random.below(len)
+        };
         let mut changed = file.clone();
-        let by = 1 + random(255) as u8;
+        let by = 1 + random.below(255) as u8;
         changed[at] = changed[at].wrapping_add(by);
         assert!(decode(&changed).is_err(), "byte {at} by {by}");
     }
-}
-
-/// Numbers below what is asked for.
-fn random(seed: u64) -> impl FnMut(usize) -> usize {
-    use proptest::prelude::Rng as _;
-    let config = proptest::test_runner::Config {
-        rng_seed: RngSeed::Fixed(seed),
-        ..Default::default()
-    };
-    let mut rng: TestRng = TestRunner::new(config).new_rng();
-    move |below| rng.next_u64() as usize % below
 }
 
 #[test]

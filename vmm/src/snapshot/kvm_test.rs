@@ -1,5 +1,6 @@
 use super::super::RecordProblem;
 use super::*;
+use crate::testing::Random;
 use crate::vcpu::{Vcpu, state};
 use crate::{kvm as host, memory};
 use kvm_bindings::{KVM_MP_STATE_UNINITIALIZED, kvm_regs, kvm_sregs};
@@ -213,4 +214,21 @@ fn vcpus_that_were_not_started_are_not_started() {
     second.restore(&saved).unwrap();
     let state = second.vcpus[1].fd().get_mp_state().unwrap().mp_state;
     assert_eq!(state, KVM_MP_STATE_UNINITIALIZED);
+}
+
+#[test]
+fn a_record_that_is_changed_anywhere_is_refused_or_judged_and_nothing_panics() {
+    let Some(bare) = Bare::new() else { return };
+    let bytes = form::encode(&bare.set_up().save());
+    let bare = Bare::new().unwrap();
+    let mut random = Random::announced();
+    let mut taken = 0;
+    for _ in 0..2000 {
+        let changed = random.change(&bytes);
+        if let Ok(saved) = form::decode::<VmV1>(RECORD, &changed) {
+            taken += u32::from(bare.judge(&saved).is_ok());
+        }
+    }
+    // Most of it is registers, of which any value has the right form.
+    assert!(taken > 0, "no change came as far as the rules");
 }

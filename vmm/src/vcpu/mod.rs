@@ -188,6 +188,8 @@ impl Vcpu {
             Err(e) if e.errno() == libc::EINTR => return Step::Interrupted,
             // A secondary vCPU that was just started, or a transient shortage.
             Err(e) if e.errno() == libc::EAGAIN => {}
+            // The host has no page for where the guest wanted to go.
+            Err(e) if e.errno() == libc::EFAULT => return Step::End(End::MemoryLost),
             Err(e) => return Step::End(End::Kvm(format!("KVM_RUN: {e}"))),
         }
         Step::Served
@@ -234,6 +236,7 @@ impl Vcpu {
             End::PowerOff => StopReason::PowerOff,
             End::Reset => StopReason::Reboot,
             End::Crash => StopReason::Panic { message: None },
+            End::MemoryLost => StopReason::MemoryLost,
             End::InternalError => {
                 let exit = self.internal_error();
                 self.kvm_error(exit)
@@ -304,6 +307,7 @@ enum End {
     PowerOff,
     Reset,
     Crash,
+    MemoryLost,
     InternalError,
     Kvm(String),
 }
