@@ -107,3 +107,7 @@ impl SavedDevices {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "devices_test.rs"]
+mod tests;

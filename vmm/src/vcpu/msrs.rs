@@ -25,8 +25,8 @@ pub(crate) const WALL_CLOCK: [u32; 2] = [0x4b56_4d00, 0x11];
 /// them show the time, and writing one has KVM set up what serves them all.
 const HYPER_V: Range<u32> = 0x4000_0000..0x4000_0200;
 
-/// Most that KVM takes in one call.
-const CHUNK: usize = 256;
+/// Most that KVM takes in one call: fewer than its limit of 256.
+const CHUNK: usize = 255;
 
 /// The registers of a guest that KVM can save on this host. They do not change while a process lives.
 pub(crate) fn indices(kvm: &Kvm) -> Result<&'static [u32], HostError> {
@@ -110,3 +110,7 @@ fn list(entries: &[kvm_msr_entry], call: &'static str) -> Result<Msrs, HostError
     Msrs::from_entries(entries)
         .map_err(|e| HostError::new(call, io::Error::other(format!("{e:?}"))))
 }
+
+#[cfg(test)]
+#[path = "msrs_test.rs"]
+mod tests;
