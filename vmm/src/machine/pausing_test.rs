@@ -167,20 +167,24 @@ fn the_guests_clock_stands_still_while_it_is_paused() {
 fn a_deadline_comes_nearer_only_while_the_guest_runs() {
     let (_dir, builder) = kernel(&[&HALT]);
     let limit = Duration::from_millis(200);
+    let begun = Instant::now();
     let Some(machine) = start(builder.boot_deadline(limit)) else {
         return;
     };
+    let mut allowed = limit;
     // On a slow host it is over before.
     if let Ok(paused) = machine.pause() {
         std::thread::sleep(2 * limit);
         assert_eq!(machine.stopped(), None);
         paused.resume();
+        allowed += 2 * limit;
     }
     let reason = machine.wait_blocking(LONG);
     assert!(
         matches!(reason, Some(StopReason::BootDeadline { limit_ms: 200, .. })),
         "{reason:?}"
     );
+    assert!(begun.elapsed() >= allowed, "the pause was counted");
 }
 
 #[test]
