@@ -17,7 +17,8 @@ use crate::device::{Console, lock};
 ///
 /// Dropping it has the event loop look at everything, by one ring of the doorbell, and raises one
 /// interrupt, if the driver has got so far: the line is that of all queues. It may be done on any
-/// thread, with no lock of the gate held, once both can be delivered.
+/// thread, with no lock of the gate held, once both can be delivered. A machine that ends drops it
+/// before it has the loop judge what the guest sent last.
 #[must_use = "the device goes on as soon as this is dropped"]
 pub struct Held {
     console: Arc<Console>,

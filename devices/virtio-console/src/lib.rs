@@ -60,6 +60,7 @@ mod hold;
 mod inspect;
 mod queues;
 mod saved;
+mod saved_format;
 mod spec;
 #[cfg(test)]
 mod test_bench;

@@ -13,9 +13,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_virtio::saved::{self, must};
 use forebay_virtio::{Activation, RestoreError, SavedQueueV1, Virtqueue};
-use minicbor::{Decode, Encode};
 
-use crate::agent_from_guest::{AgentFromGuest, Channel, FromGuestCounters};
+use crate::agent_from_guest::{Channel, FromGuestCounters};
 use crate::agent_to_guest::{AgentToGuest, Link, Placing, ToGuestCounters};
 use crate::console_port::ConsolePort;
 use crate::control::{Control, Outbox};
@@ -23,6 +22,9 @@ use crate::device::{Console, lock};
 use crate::gate::{FRAME_MAX, HEADER_LEN, Outgoing};
 use crate::hold::Held;
 use crate::queues::QueueIndex;
+use crate::saved_format::{
+    ChannelV1, ConsolePortV1, ConsoleV1, ControlV1, FromGuestV1, PlacingV1, ToGuestV1,
+};
 
 const WHAT: &str = "console device";
 
@@ -37,109 +39,6 @@ type Rule = &'static str;
 /// The device at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedConsole(ConsoleV1);
-
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-struct ConsoleV1 {
-    #[n(0)]
-    console: ConsolePortV1,
-    #[n(1)]
-    control: ControlV1,
-    #[n(2)]
-    channel: ChannelV1,
-    #[n(3)]
-    from_guest: FromGuestV1,
-    #[n(4)]
-    to_guest: ToGuestV1,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-struct ConsolePortV1 {
-    #[n(0)]
-    from_guest: Option<SavedQueueV1>,
-    #[n(1)]
-    chains: u64,
-    #[n(2)]
-    bytes: u64,
-    #[n(3)]
-    dropped_chains: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-struct ControlV1 {
-    #[n(0)]
-    from_guest: Option<SavedQueueV1>,
-    #[n(1)]
-    to_guest: Option<SavedQueueV1>,
-    /// Bits of the host's messages, in the order of sending.
-    #[n(2)]
-    due: u8,
-    #[n(3)]
-    sent: u8,
-    #[n(4)]
-    received: u64,
-    #[n(5)]
-    ignored: u64,
-    #[n(6)]
-    placed: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(index_only)]
-enum ChannelV1 {
-    #[n(0)]
-    Closed,
-    #[n(1)]
-    Open,
-    #[n(2)]
-    Broken,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-struct FromGuestV1 {
-    #[n(0)]
-    queue: Option<SavedQueueV1>,
-    #[n(1)]
-    chains: u64,
-    #[n(2)]
-    dropped_chains: u64,
-    #[n(3)]
-    frames: u64,
-    #[n(4)]
-    payload_bytes: u64,
-    #[n(5)]
-    discarded_frames: u64,
-    #[n(6)]
-    discarded_bytes: u64,
-    #[n(7)]
-    handovers: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-struct ToGuestV1 {
-    #[n(0)]
-    queue: Option<SavedQueueV1>,
-    #[n(1)]
-    placing: Option<PlacingV1>,
-    #[n(2)]
-    buffers: u64,
-    #[n(3)]
-    frames: u64,
-    #[n(4)]
-    bytes: u64,
-    #[n(5)]
-    ran_dry: u64,
-}
-
-/// A frame that the gate counts as sent and of which the guest has the first bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-struct PlacingV1 {
-    #[cbor(n(0), with = "minicbor::bytes")]
-    head: [u8; HEADER_LEN],
-    #[cbor(n(1), with = "minicbor::bytes")]
-    body: Vec<u8>,
-    #[n(2)]
-    done: u32,
-}
 
 impl SavedConsole {
     /// Whether a connection is up on port 1: whether the gate, saved at the same moment, has one.
@@ -177,11 +76,7 @@ impl Held {
         SavedConsole(ConsoleV1 {
             console: ConsolePortV1::from(&*console),
             control: ControlV1::from(&*control),
-            channel: match from_guest.channel {
-                Channel::Closed => ChannelV1::Closed,
-                Channel::Open => ChannelV1::Open,
-                Channel::Broken => ChannelV1::Broken,
-            },
+            channel: from_guest.channel.into(),
             from_guest: FromGuestV1::from(&*from_guest),
             to_guest: ToGuestV1::from(&*to_guest),
         })
@@ -388,106 +283,6 @@ fn check_counters(saved: &ConsoleV1) -> Result<(), Rule> {
             && from_guest.discarded_frames <= from_guest.frames,
         "more was dropped than came",
     )
-}
-
-impl From<&ConsolePort> for ConsolePortV1 {
-    fn from(live: &ConsolePort) -> Self {
-        let ConsolePort {
-            from_guest,
-            chains,
-            bytes,
-            dropped_chains,
-        } = live;
-        Self {
-            from_guest: from_guest.as_ref().map(Virtqueue::save),
-            chains: *chains,
-            bytes: *bytes,
-            dropped_chains: *dropped_chains,
-        }
-    }
-}
-
-impl From<&Control> for ControlV1 {
-    fn from(live: &Control) -> Self {
-        let Control {
-            from_guest,
-            to_guest,
-            outbox: Outbox { due, sent },
-            received,
-            ignored,
-            placed,
-        } = live;
-        Self {
-            from_guest: from_guest.as_ref().map(Virtqueue::save),
-            to_guest: to_guest.as_ref().map(Virtqueue::save),
-            due: *due,
-            sent: *sent,
-            received: *received,
-            ignored: *ignored,
-            placed: *placed,
-        }
-    }
-}
-
-impl From<&AgentFromGuest> for FromGuestV1 {
-    fn from(live: &AgentFromGuest) -> Self {
-        let AgentFromGuest {
-            queue,
-            channel: _,
-            owner: _,
-            cadence: _,
-            counters:
-                FromGuestCounters {
-                    chains,
-                    dropped_chains,
-                    frames,
-                    payload_bytes,
-                    discarded_frames,
-                    discarded_bytes,
-                    handovers,
-                },
-        } = live;
-        Self {
-            queue: queue.as_ref().map(Virtqueue::save),
-            chains: *chains,
-            dropped_chains: *dropped_chains,
-            frames: *frames,
-            payload_bytes: *payload_bytes,
-            discarded_frames: *discarded_frames,
-            discarded_bytes: *discarded_bytes,
-            handovers: *handovers,
-        }
-    }
-}
-
-impl From<&AgentToGuest> for ToGuestV1 {
-    fn from(live: &AgentToGuest) -> Self {
-        let AgentToGuest {
-            queue,
-            link: _,
-            placing,
-            counters:
-                ToGuestCounters {
-                    buffers,
-                    frames,
-                    bytes,
-                    ran_dry,
-                },
-        } = live;
-        Self {
-            queue: queue.as_ref().map(Virtqueue::save),
-            placing: placing.as_ref().map(|placing| PlacingV1 {
-                head: placing.frame.head,
-                body: placing.frame.body.to_vec(),
-                // Below the length of a frame.
-                done: placing.done as u32,
-            }),
-            buffers: *buffers,
-            frames: *frames,
-            bytes: *bytes,
-            ran_dry: *ran_dry,
-        }
-    }
 }
 
 #[cfg(test)]
