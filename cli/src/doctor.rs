@@ -8,7 +8,14 @@ use clap::Args;
 use forebay::doctor::{Check, examine, is_fit};
 
 #[derive(Args)]
-#[command(after_help = "Ends with 0 if microVMs can run here, 1 if not.")]
+#[command(after_help = "\
+Ends with 0 if microVMs can run here (warnings are no reason against it), 1 if not, and 125 if that
+could not be found out.
+
+With --json there is an array of objects with three strings each: `name`, one of KVM, guests,
+descriptors, threads, memory, `control group`, `address space`, overcommit and image, or of more to
+come; `outcome`, one of good, warning and bad; and `detail`, for people: what was found, and what to
+do if that is not good.")]
 pub(crate) struct Options {
     /// Prints the checks as JSON.
     #[arg(long, conflicts_with = "probe")]

@@ -20,6 +20,8 @@ use crate::vm::Vm;
 
 /// Least guest memory, in MiB.
 pub const MEMORY_MIB_MIN: u32 = 64;
+/// Memory of a VM that asks for none, in MiB.
+pub(crate) const MEMORY_MIB_DEFAULT: u32 = 256;
 /// Most guest memory, in MiB: 1 TiB.
 pub const MEMORY_MIB_MAX: u32 = 1 << 20;
 /// Most vCPUs; a host's KVM may allow fewer. Processor ids from 255 on would need another
@@ -75,7 +77,7 @@ impl Default for VmBuilder {
             initramfs: Vec::new(),
             cmdline: Vec::new(),
             cpus: 1,
-            memory_mib: 256,
+            memory_mib: MEMORY_MIB_DEFAULT,
             forkable: false,
             huge_pages: false,
             boot_deadline: Duration::from_secs(30),

@@ -7,8 +7,10 @@ fn an_error_says_what_to_do_where_there_is_something() {
         let source = io::Error::from_raw_os_error(errno);
         HostError::on("start thread", "forebay-vcpu0", source).to_string()
     };
-    assert!(shown(libc::EAGAIN).contains("pids.max"));
+    assert!(shown(libc::EAGAIN).ends_with(THREADS));
     assert!(shown(libc::EMFILE).ends_with(DESCRIPTORS));
-    assert!(shown(libc::ENOMEM).contains("RLIMIT_AS"));
+    for remedy in [MEMORY, MEMORY_GROUP, ADDRESS_SPACE, OVERCOMMIT] {
+        assert!(shown(libc::ENOMEM).contains(remedy), "{remedy}");
+    }
     assert!(shown(libc::EIO).ends_with("(os error 5)"));
 }

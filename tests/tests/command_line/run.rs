@@ -244,10 +244,15 @@ fn the_probe_answers_in_one_line() {
     assert_eq!(String::from_utf8_lossy(&out.stdout).lines().count(), 1);
     let out = output(forebay(&["doctor", "--json"]));
     let checks: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert!(
-        checks.as_array().is_some_and(|checks| !checks.is_empty()),
-        "{checks}"
-    );
+    let checks = checks.as_array().unwrap();
+    assert!(!checks.is_empty());
+    for check in checks {
+        for field in ["name", "outcome", "detail"] {
+            assert!(check[field].is_string(), "{check}");
+        }
+        assert_ne!(check["outcome"], "bad", "guests run here: {check}");
+    }
+    assert_eq!(out.status.code(), Some(0));
     let out = output(forebay(&["--version"]));
     assert!(String::from_utf8_lossy(&out.stdout).starts_with("forebay 0."));
 }
