@@ -1,9 +1,10 @@
-//! Format, clippy and documentation. Warnings are errors.
+//! Format, clippy, documentation and what others' crates are used. Warnings are errors.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::dependencies;
 use crate::workspace::{cargo, check};
 
 /// `cargo xtask lint`.
@@ -14,6 +15,7 @@ pub(crate) fn task() -> Result<ExitCode> {
 
 pub(crate) fn all() -> Result<()> {
     check(cargo().args(["fmt", "--all", "--check"]))?;
+    dependencies::check()?;
     check(
         cargo()
             .args(["clippy", "--workspace", "--all-targets", "--quiet", "--"])

@@ -9,6 +9,7 @@ mod apt;
 mod arrows;
 mod bench;
 mod demo;
+mod dependencies;
 #[cfg(test)]
 mod flow_contract_test;
 mod fuzz;
@@ -54,7 +55,7 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Runs a program of this machine, or a busybox command, inside the rig.
     Rig(rig::Options),
-    /// Format, clippy and documentation, warnings denied.
+    /// Format, clippy and documentation, warnings denied; licences and sources of dependencies.
     Lint,
     /// Checks which crate may depend on which.
     Arrows,
