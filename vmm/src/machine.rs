@@ -30,6 +30,7 @@ use crate::console_log::ConsoleLog;
 use crate::deadline::{Deadline, Deadlines};
 use crate::devices::Devices;
 use crate::diagnosis;
+use crate::doctor;
 use crate::error::{BootFailure, HostError, StartError, UsageError};
 use crate::kvm;
 use crate::memory::{Backing, GuestRam, MIB, MemoryUsage};
@@ -102,6 +103,7 @@ impl Machine {
             let bound = format!("this host's KVM allows at most {most}");
             return Err(UsageError::new("cpus", spec.cpus, bound).into());
         }
+        doctor::warn_of_memory(spec.memory_mib);
         let memory = GuestRam::new(u64::from(spec.memory_mib) * MIB, spec.backing)?;
         let assembly = Assembly::new(&kvm, memory, spec.cpus)?;
         let supported = kvm::supported_cpuid(&kvm)?;

@@ -170,13 +170,11 @@ fn advisories() -> Result<()> {
         return Ok(());
     }
     for manifest in MANIFESTS {
-        workspace::check(cargo().args([
-            "deny",
-            "--manifest-path",
-            manifest,
-            "check",
-            "advisories",
-        ]))?;
+        workspace::check(
+            cargo()
+                .args(["deny", "--all-features", "--manifest-path", manifest])
+                .args(["check", "advisories"]),
+        )?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! How much memory guests can have, by each of the measures that may be in the way.
 //!
 //! A guest's memory costs the host nothing until the guest uses it, so a measure warns if a guest of
-//! the default size could not use all of its own, and fails if the smallest could not.
+//! the size in question could not use all of its own, and fails if the smallest could not.
 
 use std::fs;
 
@@ -9,33 +9,33 @@ use rustix::process::{Resource, getrlimit};
 
 use super::control_group::ControlGroups;
 use super::{Check, Outcome};
-use crate::builder::{MEMORY_MIB_DEFAULT, MEMORY_MIB_MIN};
+use crate::builder::MEMORY_MIB_MIN;
 use crate::memory::MIB;
 use crate::remedy;
 
 /// What the host has available.
-pub(super) fn host(meminfo: &str) -> Check {
+pub(super) fn host(meminfo: &str, guest_mib: u32) -> Check {
     const NAME: &str = "memory";
     let Some(free) = field_mib(meminfo, "MemAvailable") else {
         return Check::new(NAME, Outcome::Warning, "/proc/meminfo does not say");
     };
     let found = format!("{free} MiB available");
-    room(NAME, free, found, remedy::MEMORY)
+    room(NAME, free, guest_mib, found, remedy::MEMORY)
 }
 
 /// What the control groups around this process leave it.
-pub(super) fn control_group(groups: &ControlGroups) -> Check {
+pub(super) fn control_group(groups: &ControlGroups, guest_mib: u32) -> Check {
     const NAME: &str = "control group";
     let Some(limit) = groups.tightest_of_memory() else {
         return Check::new(NAME, Outcome::Good, "no limit on memory");
     };
     let free = limit.free() / MIB;
     let found = format!("{free} of {} MiB left by {}", limit.max / MIB, limit.file);
-    room(NAME, free, found, remedy::MEMORY_GROUP)
+    room(NAME, free, guest_mib, found, remedy::MEMORY_GROUP)
 }
 
 /// What `RLIMIT_AS` leaves this process.
-pub(super) fn address_space() -> Check {
+pub(super) fn address_space(guest_mib: u32) -> Check {
     const NAME: &str = "address space";
     let Some(limit) = getrlimit(Resource::As).current else {
         return Check::new(NAME, Outcome::Good, "no limit");
@@ -44,16 +44,16 @@ pub(super) fn address_space() -> Check {
     let mapped = field_mib(&status, "VmSize").unwrap_or(0);
     let free = (limit / MIB).saturating_sub(mapped);
     let found = format!("{free} MiB left by RLIMIT_AS");
-    room(NAME, free, found, remedy::ADDRESS_SPACE)
+    room(NAME, free, guest_mib, found, remedy::ADDRESS_SPACE)
 }
 
 /// Whether the host promises memory only once, which counts guests' in full from their start.
-pub(super) fn overcommit(meminfo: &str) -> Check {
+pub(super) fn overcommit(meminfo: &str, guest_mib: u32) -> Check {
     let policy = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
-    by_policy(policy.trim(), meminfo)
+    by_policy(policy.trim(), meminfo, guest_mib)
 }
 
-fn by_policy(policy: &str, meminfo: &str) -> Check {
+fn by_policy(policy: &str, meminfo: &str, guest_mib: u32) -> Check {
     const NAME: &str = "overcommit";
     const NEVER: &str = "2";
     if policy != NEVER {
@@ -65,7 +65,7 @@ fn by_policy(policy: &str, meminfo: &str) -> Check {
         "vm.overcommit_memory is 2: each guest's memory counts in full from its start, and {free} \
          MiB can still be promised"
     );
-    match room(NAME, free, found, remedy::OVERCOMMIT) {
+    match room(NAME, free, guest_mib, found, remedy::OVERCOMMIT) {
         Check {
             outcome: Outcome::Good,
             detail,
@@ -79,22 +79,19 @@ fn by_policy(policy: &str, meminfo: &str) -> Check {
     }
 }
 
-/// A measure by which guests can have `free` MiB.
-fn room(name: &'static str, free: u64, found: String, remedy: &str) -> Check {
+/// A measure by which guests can have `free` MiB, for one of `guest_mib`.
+fn room(name: &'static str, free: u64, guest_mib: u32, found: String, remedy: &str) -> Check {
     if free < u64::from(MEMORY_MIB_MIN) {
         Check::new(
             name,
             Outcome::Bad,
             format!("{found}: not enough for the smallest guest ({MEMORY_MIB_MIN} MiB); {remedy}"),
         )
-    } else if free < u64::from(MEMORY_MIB_DEFAULT) {
+    } else if free < u64::from(guest_mib) {
         Check::new(
             name,
             Outcome::Warning,
-            format!(
-                "{found}: less than a guest of the default size ({MEMORY_MIB_DEFAULT} MiB) may \
-                 use; {remedy}"
-            ),
+            format!("{found}: less than a guest of {guest_mib} MiB may use; {remedy}"),
         )
     } else {
         Check::new(name, Outcome::Good, found)

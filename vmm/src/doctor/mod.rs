@@ -25,6 +25,7 @@ use std::fs;
 use forebay_images::Image;
 use rustix::process::{Resource, getrlimit};
 
+use crate::builder::MEMORY_MIB_DEFAULT;
 use crate::kvm::{self, DEVICE};
 use crate::probe;
 use crate::remedy;
@@ -102,19 +103,40 @@ impl fmt::Display for Check {
 /// seconds at most.
 #[must_use]
 pub fn examine() -> Vec<Check> {
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let meminfo = meminfo();
     let groups = ControlGroups::of_this_process();
     vec![
         kvm_device(),
         guests_run(),
         descriptors(),
         threads(&groups),
-        memory::host(&meminfo),
-        memory::control_group(&groups),
-        memory::address_space(),
-        memory::overcommit(&meminfo),
+        memory::host(&meminfo, MEMORY_MIB_DEFAULT),
+        memory::control_group(&groups, MEMORY_MIB_DEFAULT),
+        memory::address_space(MEMORY_MIB_DEFAULT),
+        memory::overcommit(&meminfo, MEMORY_MIB_DEFAULT),
         image(),
     ]
+}
+
+/// Says in the trace which limits may end this process as soon as a guest of this size uses its
+/// memory. The others are answers of the system calls that reach them.
+pub(crate) fn warn_of_memory(guest_mib: u32) {
+    if !tracing::enabled!(tracing::Level::WARN) {
+        return;
+    }
+    let checks = [
+        memory::host(&meminfo(), guest_mib),
+        memory::control_group(&ControlGroups::of_this_process(), guest_mib),
+    ];
+    for check in checks {
+        if check.outcome != Outcome::Good {
+            tracing::warn!("{}: {}", check.name, check.detail);
+        }
+    }
+}
+
+fn meminfo() -> String {
+    fs::read_to_string("/proc/meminfo").unwrap_or_default()
 }
 
 /// Whether a VM can be started: no check is [`Outcome::Bad`].
