@@ -108,7 +108,7 @@ pub use forebay_exec::{
     Adopted, AttachError, AttachInspector, Client, ConnectError, ControlError, Exec, ExecControl,
     ExecError, ExecEvent, ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts, ExecReader,
     ExecSink, Exit, ExitStatus, Failure, FailureKind, Limits, Progress, QuiesceError, Ready,
-    RenewError, Resource, Signal, Stdin, StdinError, Stream, TerminalSize, UnknownResource, Usage,
+    RenewError, Renewal, Resource, Secret, Signal, Stdin, StdinError, Stream, TerminalSize, UnknownResource, Usage,
     WriteError,
 };
 #[doc(no_inline)]

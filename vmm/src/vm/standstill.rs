@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_exec::{QuiesceError, SavedConn};
+use forebay_exec::{QuiesceError, RenewError, Renewal, SavedConn};
 
 use super::Vm;
 use crate::pause::{PauseError, PausedMachine};
@@ -30,6 +30,19 @@ impl Vm {
     pub async fn quiesce(&self, limit: Duration) -> Result<Quiesced<'_>, QuiesceError> {
         self.hub.quiesce(limit).await?;
         Ok(Quiesced { vm: self })
+    }
+
+    /// Gives the guest fresh entropy, this host's time, a new generation id in `/run/generation` and,
+    /// if asked for, a hostname. A VM that is restored or forked gets this by itself; one that runs
+    /// may get it whenever its host has reason to, such as a long sleep. What was
+    /// [quiesced](Self::quiesce) goes on by it.
+    ///
+    /// `limit` is how long to wait for the guest. Dropping the future does not take it back.
+    ///
+    /// # Errors
+    /// See [`RenewError`].
+    pub async fn renew(&self, renewal: Renewal, limit: Duration) -> Result<(), RenewError> {
+        self.hub.renew(renewal, limit).await
     }
 
     /// Makes the guest stand still, at any moment, until the value is dropped. Blocks this thread for
