@@ -82,6 +82,28 @@ fn a_dropped_quiesce_thaws_whenever_that_is() {
 }
 
 #[test]
+fn a_quiesce_that_somebody_else_ended_ends_no_later_one() {
+    let vm = FakeVm::new();
+    vm.with_agent(|agent| agent.at_quiesce = None);
+    let mut first = ByHand::new(vm.hub.quiesce(LIMIT));
+    assert!(first.poll().is_pending());
+    vm.settle();
+    vm.hub.thaw();
+    vm.with_agent(|agent| agent.at_quiesce = Some(Ok(())));
+    let mut second = ByHand::new(vm.hub.quiesce(LIMIT));
+    assert!(second.poll().is_pending());
+    vm.settle();
+    let Poll::Ready(Err(error)) = first.poll() else {
+        panic!("it was let go on");
+    };
+    assert!(error.to_string().contains("let go on"), "{error}");
+    drop(first);
+    vm.settle();
+    assert!(matches!(second.poll(), Poll::Ready(Ok(()))));
+    assert!(vm.hub.is_quiesced());
+}
+
+#[test]
 fn a_guest_that_does_not_say_in_time_that_it_stands_still_is_let_go_on() {
     let vm = FakeVm::new();
     vm.with_agent(|agent| agent.at_quiesce = None);

@@ -351,6 +351,8 @@ fn a_connection_that_ends_takes_what_it_had_frozen_with_it() {
 fn a_frozen_guest_is_saved_as_one_and_goes_on_after_its_renewal() {
     let mut pair = frozen();
     let id = pair.start(Stdin::Null);
+    // Its turn comes and goes.
+    pair.settle();
     let mut copy = pair.restored();
     assert!(copy.host.is_frozen());
     copy.settle();
