@@ -12,6 +12,7 @@ use forebay_virtio_console::Gate;
 use crate::agent::{AgentSide, GateAlone, NoAgent};
 use crate::boot::cmdline::CommandLine;
 use crate::console_log::{ConsoleLog, Tap};
+use crate::cpu_template::CpuTemplate;
 use crate::error::{StartError, UsageError};
 use crate::exec_spec::{ExecSpec, refused_config};
 use crate::machine::{Machine, MachineSpec};
@@ -43,6 +44,7 @@ pub const BOOT_DEADLINE_MAX: Duration = Duration::from_secs(3600);
 /// | [`memory_mib`](Self::memory_mib) | 256 |
 /// | [`forkable`](Self::forkable) | no |
 /// | [`huge_pages`](Self::huge_pages) | no |
+/// | [`cpu_template`](Self::cpu_template) | all that the host has |
 /// | [`boot_deadline`](Self::boot_deadline) | 30 s |
 /// | [`hostname`](Self::hostname) | what the image has |
 /// | [`env`](Self::env), [`current_dir`](Self::current_dir) | what the agent has |
@@ -62,6 +64,7 @@ pub struct VmBuilder {
     memory_mib: u32,
     forkable: bool,
     huge_pages: bool,
+    cpu_template: CpuTemplate,
     boot_deadline: Duration,
     console_capacity: usize,
     console_tap: Option<Tap>,
@@ -80,6 +83,7 @@ impl Default for VmBuilder {
             memory_mib: MEMORY_MIB_DEFAULT,
             forkable: false,
             huge_pages: false,
+            cpu_template: CpuTemplate::host(),
             boot_deadline: Duration::from_secs(30),
             console_capacity: ConsoleLog::DEFAULT_CAPACITY,
             console_tap: None,
@@ -148,6 +152,12 @@ impl VmBuilder {
     /// [`forkable`](Self::forkable).
     pub fn huge_pages(mut self, huge_pages: bool) -> Self {
         self.huge_pages = huge_pages;
+        self
+    }
+
+    /// Which of the host processor's features the guest is shown.
+    pub fn cpu_template(mut self, template: CpuTemplate) -> Self {
+        self.cpu_template = template;
         self
     }
 
@@ -341,6 +351,7 @@ impl VmBuilder {
                 (false, true) => Backing::HugePages,
                 (false, false) => Backing::Anonymous,
             },
+            cpu_template: std::mem::take(&mut self.cpu_template),
             console: ConsoleLog::with_tap(self.console_capacity, self.console_tap.take()),
             boot_limit: Some(self.boot_deadline),
         })
@@ -365,6 +376,7 @@ impl VmBuilder {
             let bound = "either this or forkable: huge pages of the pool cannot be shared";
             return Err(UsageError::new("huge_pages", true, bound));
         }
+        self.cpu_template.check()?;
         if self.huge_pages && !self.memory_mib.is_multiple_of(2) {
             let bound = "an even number of MiB, with huge_pages";
             return Err(UsageError::new("memory_mib", self.memory_mib, bound));
@@ -421,6 +433,7 @@ impl std::fmt::Debug for VmBuilder {
             .field("memory_mib", &self.memory_mib)
             .field("forkable", &self.forkable)
             .field("huge_pages", &self.huge_pages)
+            .field("cpu_template", &self.cpu_template)
             .field("boot_deadline", &self.boot_deadline)
             .field("attach_socket", &self.attach_socket)
             .field("exec", &self.exec)

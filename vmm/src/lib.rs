@@ -6,7 +6,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`vm`](Vm) | a VM that runs commands: a machine with the executions' hub at the agent's port |
-//! | [`builder`](VmBuilder), `exec_spec` | what a VM is to be, checked before anything is created |
+//! | [`builder`](VmBuilder), [`cpu_template`](CpuTemplate), `exec_spec` | what a VM is to be, checked before anything is created |
 //! | [`machine`](Machine), `reaper` | a VM without commands, from start to end: assembly, stop, drop |
 //! | [`agent_port`], `agent`, `hub_side` | who stands at the host's end of the agent's port |
 //! | `kvm`, [`probe()`], [`doctor`], `remedy` | is there a KVM, does it run guests, what to do if not |
@@ -52,6 +52,7 @@ mod boot_report;
 mod builder;
 mod bus;
 mod console_log;
+mod cpu_template;
 mod deadline;
 mod devices;
 mod diagnosis;
@@ -88,6 +89,7 @@ pub use builder::{
     MEMORY_MIB_MIN, VmBuilder,
 };
 pub use console_log::{ConsoleLog, Tap};
+pub use cpu_template::{CpuTemplate, CpuidRegister};
 pub use error::{BootFailure, BootPhase, HostError, KernelProblem, StartError, UsageError};
 pub use inspect::{ExecutionView, ExecutionsView, StallsView, VmView};
 pub use kvm::KvmError;
@@ -108,8 +110,8 @@ pub use forebay_exec::{
     Adopted, AttachError, AttachInspector, Client, ConnectError, ControlError, Exec, ExecControl,
     ExecError, ExecEvent, ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts, ExecReader,
     ExecSink, Exit, ExitStatus, Failure, FailureKind, Limits, Progress, QuiesceError, Ready,
-    RenewError, Renewal, Resource, Secret, Signal, Stdin, StdinError, Stream, TerminalSize, UnknownResource, Usage,
-    WriteError,
+    RenewError, Renewal, Resource, Secret, Signal, Stdin, StdinError, Stream, TerminalSize,
+    UnknownResource, Usage, WriteError,
 };
 #[doc(no_inline)]
 pub use forebay_images::Image;

@@ -27,6 +27,7 @@ use crate::agent::{AgentSide, Transmitter};
 use crate::boot::{self, BootSource, cmdline::CommandLine};
 use crate::boot_report::{BootClock, BootReport, GuestTimes, Moment};
 use crate::console_log::ConsoleLog;
+use crate::cpu_template::CpuTemplate;
 use crate::deadline::{Deadline, Deadlines};
 use crate::devices::Devices;
 use crate::diagnosis;
@@ -50,6 +51,7 @@ pub(crate) struct MachineSpec {
     pub(crate) cpus: u8,
     pub(crate) memory_mib: u32,
     pub(crate) backing: Backing,
+    pub(crate) cpu_template: CpuTemplate,
     pub(crate) console: Arc<ConsoleLog>,
     /// When [`Machine::mark_ready`] must have been called; `None` if it never will be.
     pub(crate) boot_limit: Option<Duration>,
@@ -103,12 +105,13 @@ impl Machine {
             let bound = format!("this host's KVM allows at most {most}");
             return Err(UsageError::new("cpus", spec.cpus, bound).into());
         }
+        // Refused before anything is created.
+        let shown = spec.cpu_template.apply(kvm::supported_cpuid(&kvm)?)?;
         doctor::warn_of_memory(spec.memory_mib);
         let memory = GuestRam::new(u64::from(spec.memory_mib) * MIB, spec.backing)?;
         let assembly = Assembly::new(&kvm, memory, spec.cpus)?;
-        let supported = kvm::supported_cpuid(&kvm)?;
         for vcpu in &assembly.vcpus {
-            vcpu.set_up(supported, spec.cpus)?;
+            vcpu.set_up(&shown, spec.cpus)?;
         }
         let wiring = Wiring::new(clock, spec.console, agent)?;
         let devices = Devices::new(&assembly.vm, assembly.memory.guest(), &wiring)?;

@@ -59,3 +59,19 @@ fn no_option_is_set_twice() {
     names.dedup();
     assert_eq!(names.len(), before);
 }
+
+#[test]
+fn the_kernel_for_shared_processors_differs_in_its_locks_alone() {
+    let one = Fragment::microvm().normalised();
+    let shared = Fragment::microvm_shared_processors().normalised();
+    let differing = |a: &str, b: &str| -> Vec<String> {
+        let theirs: Vec<_> = b.lines().collect();
+        let ours = a.lines().filter(|line| !theirs.contains(line));
+        ours.map(str::to_owned).collect()
+    };
+    assert_eq!(
+        differing(&one, &shared),
+        ["# CONFIG_PARAVIRT_SPINLOCKS is not set"]
+    );
+    assert_eq!(differing(&shared, &one), ["CONFIG_PARAVIRT_SPINLOCKS=y"]);
+}

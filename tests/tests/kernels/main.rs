@@ -3,6 +3,8 @@
 //! Each test boots its own VMs, in turn.
 
 mod cloud;
+mod cpu;
+mod memory;
 
 use forebay_images::kernel::cloud::CloudKernel;
 

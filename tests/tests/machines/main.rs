@@ -8,5 +8,4 @@ mod first_request;
 mod guest_end;
 mod lifecycle;
 mod runtimes;
-mod sizes;
 mod stop;

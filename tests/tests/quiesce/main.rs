@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use forebay::{
-    Exec, ExecError, ExecEvent, ExecHandle, QuiesceError, Renewal, Secret, Signal, Stdin,
+    Exec, ExecError, ExecEvent, ExecHandle, QuiesceError, Quiesced, Renewal, Secret, Signal, Stdin,
 };
 use forebay_tests::{
     CEILING, SharedVm, TestVm, Within as _, assert_answers, assert_slots_come_free, builder,
@@ -22,10 +22,10 @@ async fn shared() -> SharedVm {
     SharedVm::take(&SHARED, || builder().cpus(1).memory_mib(256)).await
 }
 
-async fn quiesce(vm: &TestVm) {
+async fn quiesce(vm: &TestVm) -> Quiesced<'_> {
     let limit = scaled(CEILING);
     let quiesced = vm.quiesce(limit).within(CEILING + Duration::from_secs(5));
-    quiesced.await.unwrap();
+    quiesced.await.unwrap()
 }
 
 fn renewal(n: u8) -> Renewal {
@@ -84,13 +84,13 @@ async fn a_quiesced_command_does_nothing_and_goes_on_where_it_was() {
     let vm = shared().await;
     let mut counter = spawn(vm.shell(COUNT)).await;
     let mut output = chunk(&mut counter).await;
-    quiesce(&vm).await;
+    let quiesced = quiesce(&vm).await;
     drain(&mut counter, &mut output).await;
     // What the pipes held has come, and nothing follows it.
     let stood = output.len();
     drain(&mut counter, &mut output).await;
     assert_eq!(output.len(), stood);
-    vm.thaw();
+    quiesced.thaw();
     output.extend(chunk(&mut counter).await);
     output.extend(chunk(&mut counter).await);
     assert!(counts(&output) > 0);
@@ -106,7 +106,7 @@ async fn what_stands_still_can_be_killed_and_timed_out() {
     let mut timed = spawn(vm.shell(busy).timeout(scaled(Duration::from_secs(3)))).await;
     chunk(&mut killed).await;
     chunk(&mut timed).await;
-    quiesce(&vm).await;
+    let quiesced = quiesce(&vm).await;
     killed.kill();
     let status = killed.wait().within(CEILING).await.unwrap();
     assert_eq!(status.signal(), Some(Signal::KILL));
@@ -115,7 +115,7 @@ async fn what_stands_still_can_be_killed_and_timed_out() {
         matches!(timed, Err(ExecError::TimedOut { .. })),
         "{timed:?}"
     );
-    vm.thaw();
+    quiesced.thaw();
     assert_answers(&vm).await;
     assert_slots_come_free(&vm).await;
 }
@@ -124,7 +124,7 @@ async fn what_stands_still_can_be_killed_and_timed_out() {
 async fn what_is_started_or_fed_while_the_guest_stands_still_goes_on_at_the_thaw() {
     let vm = shared().await;
     let mut cat = spawn(vm.exec("cat", ["-"]).stdin(Stdin::piped())).await;
-    quiesce(&vm).await;
+    let quiesced = quiesce(&vm).await;
     let again = vm.quiesce(CEILING).within(CEILING).await;
     assert!(matches!(again, Err(QuiesceError::Busy)), "{again:?}");
     let sink = cat.take_stdin().unwrap();
@@ -135,7 +135,7 @@ async fn what_is_started_or_fed_while_the_guest_stands_still_goes_on_at_the_thaw
     while vm.client().active() < 2 {
         tokio::task::yield_now().await;
     }
-    vm.thaw();
+    quiesced.thaw();
     let late = late.within(CEILING).await.unwrap().unwrap();
     assert_eq!(late.stdout(), b"late\n");
     let fed = cat.collect().within(CEILING).await.unwrap();
@@ -166,8 +166,7 @@ async fn rounds_of_standing_still_lose_nothing_of_what_eight_commands_write() {
         }));
     }
     for _ in 0..rounds(50) {
-        quiesce(&vm).await;
-        vm.thaw();
+        quiesce(&vm).await.thaw();
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
     stop.send(true).unwrap();
@@ -189,7 +188,7 @@ async fn a_renewed_guest_has_the_time_the_generation_and_the_name_that_it_was_gi
                  cat /run/generation; date +%s";
     let mut watcher = spawn(vm.shell(watch)).await;
     chunk(&mut watcher).await;
-    quiesce(&vm).await;
+    let _quiesced = quiesce(&vm).await;
     let copy = Renewal {
         hostname: Some("copy".to_owned()),
         ..renewal(0x5a)
@@ -222,7 +221,7 @@ async fn a_vm_that_stands_still_is_stopped_like_any_other() {
     let vm = TestVm::boot().await;
     let mut stubborn = spawn(vm.shell("trap '' TERM; echo up; while :; do :; done")).await;
     chunk(&mut stubborn).await;
-    quiesce(&vm).await;
+    let _quiesced = quiesce(&vm).await;
     // Of this hour nothing is waited for: what is frozen could not end in order.
     let reason = vm.stop(Duration::from_secs(3600)).within(CEILING * 2).await;
     assert!(

@@ -1,5 +1,6 @@
-//! What a guest's `cpuid` answers: what KVM supports, made to fit this VM; and whether a guest that
-//! was given its answers elsewhere can run here.
+//! What a guest's `cpuid` answers: what KVM supports, as far as the VM's template shows it
+//! ([`crate::cpu_template`]), made to fit this VM; and whether a guest that was given its answers
+//! elsewhere can run here.
 //!
 //! Changed from KVM's answer:
 //! - processor ids and topology: one socket, one thread per core, as many cores as vCPUs;
@@ -53,7 +54,7 @@ const KVM_STEAL_TIME: u32 = 1 << 5;
 /// Cache levels of [`LEAF_INTEL_CACHE`] and [`LEAF_AMD_CACHE`] from this one up are shared.
 const SHARED_CACHE_LEVEL: u32 = 3;
 
-/// The leaves for vCPU `id` of `cpus`, from what KVM supports.
+/// The leaves for vCPU `id` of `cpus`, from what of KVM's the VM is to show.
 pub(crate) fn for_vcpu(supported: &CpuId, id: u8, cpus: u8) -> Result<CpuId, HostError> {
     let mut leaves = Vec::with_capacity(supported.as_slice().len() + 4);
     let mut highest_basic = 0;
