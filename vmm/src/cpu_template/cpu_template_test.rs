@@ -1,5 +1,12 @@
 use super::*;
+use crate::agent::NoAgent;
+use crate::machine::Machine;
+use crate::probe::Probing;
+use crate::stop::StopReason;
+use crate::testing::{SPIN, out};
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A processor with every flag in every register of flags, and the state components of all features
 /// that have one.
@@ -213,4 +220,25 @@ fn leaves_that_are_not_there_are_no_obstacle() {
     let none = CpuId::from_entries(&[]).unwrap();
     let template = CpuTemplate::x86_64_v2().without("rdrand");
     assert!(template.apply(&none).unwrap().as_slice().is_empty());
+}
+
+// What the guest then sees is a matter for tests with real guests: a KVM that only emulates shows them
+// what it likes.
+#[test]
+fn kvm_takes_what_each_template_leaves() {
+    if let Err(error) = crate::kvm::open() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let flags = ["xsave", "avx", "avx512f", "amx_tile", "pku"];
+    let lowered = flags.map(|flag| CpuTemplate::host().without(flag));
+    let levels = [CpuTemplate::x86_64_v2(), CpuTemplate::x86_64_v3()];
+    for template in levels.into_iter().chain(lowered) {
+        let (_dir, builder) = crate::testing::kernel(&[&out(0x600, 0x34), &SPIN]);
+        let spec = builder.cpus(2).cpu_template(template).spec().unwrap();
+        let machine =
+            Machine::start_probed(spec, Arc::new(NoAgent), Probing::not_needed()).unwrap();
+        let end = machine.wait_blocking(Some(Duration::from_secs(60)));
+        assert_eq!(end, Some(StopReason::PowerOff));
+    }
 }

@@ -267,6 +267,6 @@ pub(super) const FEATURES: &[Feature] = &[
     v2("rdtscp", AMD_EDX, 27),
     v2("lm", AMD_EDX, 29),
     other("clzero", AMD_8_EBX, 0),
-    other("xsaveerptr", AMD_8_EBX, 2).on("xsave"),
+    other("xsaveerptr", AMD_8_EBX, 2),
     other("wbnoinvd", AMD_8_EBX, 9),
 ];
