@@ -19,9 +19,19 @@ The exit code is the command's; 128 and the signal's number if a signal ended it
 ended it; 125: forebay failed; 126: it cannot be executed; 127: it was not found; 141: the reader \
 of our output went away.";
 
-/// A command and its terminal.
+/// A command and how it runs.
 #[derive(Args)]
 pub(crate) struct Invocation {
+    #[command(flatten)]
+    seat: Seat,
+    /// The command, looked up in the guest, and its arguments.
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+/// The terminal of a command, and what it runs under.
+#[derive(Args, Clone)]
+pub(crate) struct Seat {
     /// For habit, as in -it: stdin is always passed on.
     #[arg(short, long)]
     interactive: bool,
@@ -31,9 +41,6 @@ pub(crate) struct Invocation {
     tty: bool,
     #[command(flatten)]
     circumstances: Circumstances,
-    /// The command, looked up in the guest, and its arguments.
-    #[arg(required = true, trailing_var_arg = true)]
-    command: Vec<OsString>,
 }
 
 /// What a command runs under.
@@ -43,10 +50,12 @@ pub(crate) struct Circumstances {
     /// passed on if it is not given here.
     #[arg(short, long = "env", value_name = "KEY=VALUE", value_parser = OsStringValueParser::new().try_map(values::variable))]
     env: Vec<(OsString, OsString)>,
-    /// Working directory of the command [default: the guest's].
+    /// Working directory of the command [default: the image's or the
+    /// guest's].
     #[arg(short = 'w', long = "workdir", value_name = "DIR")]
     workdir: Option<PathBuf>,
-    /// Who runs it, by the guest's /etc/passwd and /etc/group or by numbers [default: root].
+    /// Who runs it, by the guest's /etc/passwd and /etc/group or by numbers [default: the
+    /// image's, else root].
     #[arg(short, long, value_name = "USER[:GROUP]")]
     user: Option<OsString>,
     /// Kills the command, with all it started, when it has run so long: seconds, or with ms, s, m
@@ -79,23 +88,30 @@ pub(crate) struct Circumstances {
 }
 
 impl Invocation {
+    /// A command that is known.
+    pub(crate) fn of(seat: &Seat, command: Vec<OsString>) -> Self {
+        let seat = seat.clone();
+        Self { seat, command }
+    }
+
     /// The image's shell at this terminal.
     pub(crate) fn shell(circumstances: &Circumstances) -> Self {
-        Self {
+        let seat = Seat {
             interactive: true,
             tty: true,
             circumstances: circumstances.clone(),
-            command: vec!["sh".into()],
-        }
+        };
+        let command = vec!["sh".into()];
+        Self { seat, command }
     }
 
     pub(crate) fn wants_terminal(&self) -> bool {
-        self.tty
+        self.seat.tty
     }
 
     /// What watches for the keys that leave the command.
     pub(crate) fn detach_keys(&self) -> Watch {
-        Watch::new(self.circumstances.detach_keys.clone())
+        Watch::new(self.seat.circumstances.detach_keys.clone())
     }
 
     /// The request of it, at a terminal of this size if there is one.
@@ -103,7 +119,7 @@ impl Invocation {
         let Some((program, arguments)) = self.command.split_first() else {
             bail!("no command given");
         };
-        let how = &self.circumstances;
+        let how = &self.seat.circumstances;
         let mut exec = client.exec(program, arguments).stdin(Stdin::piped());
         if let Some(size) = terminal {
             exec = exec.terminal(size);

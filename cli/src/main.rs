@@ -4,6 +4,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`run`] | `forebay run` and `forebay shell`: boot, run, end |
+//! | [`image`] | `forebay image`: building images, and their cache |
 //! | [`exec`] | `forebay exec`: attach, run |
 //! | [`top`] | `forebay top`: who is slow |
 //! | [`invocation`], [`values`] | the options of all that run a command, as one request |
@@ -23,6 +24,7 @@ mod command;
 mod detach_keys;
 mod doctor;
 mod exec;
+mod image;
 mod invocation;
 mod relay;
 mod run;
@@ -59,6 +61,8 @@ enum Command {
     Run(run::Options),
     /// Boots a microVM with its shell at this terminal.
     Shell(run::ShellOptions),
+    /// Builds guest images, lists, shows and removes them.
+    Image(image::Options),
     /// Runs one command in the microVM of another program and ends as the command did.
     Exec(exec::Options),
     /// Shows who is slow in the microVM of another program, live.
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
     match trace().and_then(|()| match arguments.command {
         Command::Run(options) => run::run(&options),
         Command::Shell(options) => run::shell(&options),
+        Command::Image(options) => image::run(&options),
         Command::Exec(options) => exec::run(&options),
         Command::Top(options) => top::run(&options),
         Command::Doctor(options) => doctor::run(&options),

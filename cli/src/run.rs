@@ -1,14 +1,17 @@
 //! `forebay run` and `forebay shell`: boot, run, end as the command ended.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
-use forebay::{Image, Vm};
+use forebay::{Image, ImageConfig, Vm};
+use forebay_images::Cache;
 
 use crate::command;
-use crate::invocation::{Circumstances, EXIT_CODES, Invocation};
+use crate::image;
+use crate::invocation::{Circumstances, EXIT_CODES, Invocation, Seat};
 use crate::status;
 
 #[derive(Args)]
@@ -21,8 +24,15 @@ With -t: {TERMINAL}"))]
 pub(crate) struct Options {
     #[command(flatten)]
     machine: Machine,
+    /// What the command line begins with, in place of what the image says.
+    #[arg(long, value_name = "PROGRAM")]
+    entrypoint: Option<OsString>,
     #[command(flatten)]
-    invocation: Invocation,
+    seat: Seat,
+    /// The command, looked up in the guest, and its arguments; where the image has an entry point,
+    /// arguments of that [default: the image's].
+    #[arg(trailing_var_arg = true)]
+    command: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -61,9 +71,10 @@ struct Machine {
     /// Memory of the VM [default: 256].
     #[arg(long, value_name = "MIB", help_heading = "VM")]
     memory: Option<u32>,
-    /// Directory of the guest image [default: the one in the cache].
-    #[arg(long, value_name = "DIR", help_heading = "VM")]
-    image: Option<PathBuf>,
+    /// The guest image: a name or a digest, as `forebay image ls` shows them, or a directory
+    /// [default: the image `default`].
+    #[arg(long, value_name = "IMAGE", help_heading = "VM")]
+    image: Option<OsString>,
     /// Kernel, an uncompressed vmlinux [default: the image's].
     #[arg(long, value_name = "FILE", help_heading = "VM")]
     kernel: Option<PathBuf>,
@@ -73,17 +84,41 @@ struct Machine {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    boot_and_run(&options.machine, &options.invocation)
+    let image = options.machine.image()?;
+    let command = options.command(image.config());
+    if command.is_empty() {
+        bail!("no command was given, and the image has none of its own");
+    }
+    let invocation = Invocation::of(&options.seat, command);
+    boot_and_run(&options.machine, image, &invocation)
+}
+
+impl Options {
+    /// The command line: the entry point and its arguments. Those of the image go with its entry
+    /// point only, as with container tools.
+    fn command(&self, image: &ImageConfig) -> Vec<OsString> {
+        let words = |words: &[String]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let (entrypoint, own) = match &self.entrypoint {
+            Some(program) => (vec![program.clone()], Vec::new()),
+            None => (words(&image.entrypoint), words(&image.cmd)),
+        };
+        let arguments = match self.command.is_empty() {
+            true => own,
+            false => self.command.clone(),
+        };
+        [entrypoint, arguments].concat()
+    }
 }
 
 pub(crate) fn shell(options: &ShellOptions) -> Result<ExitCode> {
-    boot_and_run(&options.machine, &Invocation::shell(&options.circumstances))
+    let shell = Invocation::shell(&options.circumstances);
+    boot_and_run(&options.machine, options.machine.image()?, &shell)
 }
 
-fn boot_and_run(machine: &Machine, invocation: &Invocation) -> Result<ExitCode> {
+fn boot_and_run(machine: &Machine, image: Image, invocation: &Invocation) -> Result<ExitCode> {
     command::within(invocation, async |process| {
         let vm = tokio::select! {
-            vm = machine.boot() => vm?,
+            vm = machine.boot(image) => vm?,
             signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
         };
         let code = command::run(invocation, vm.client(), process).await;
@@ -93,11 +128,17 @@ fn boot_and_run(machine: &Machine, invocation: &Invocation) -> Result<ExitCode> 
 }
 
 impl Machine {
-    async fn boot(&self) -> Result<Vm> {
-        let image = match &self.image {
-            Some(directory) => Image::open(directory)?,
-            None => Image::default_cached()?,
+    fn image(&self) -> Result<Image> {
+        let Some(given) = &self.image else {
+            return Ok(Image::default_cached()?);
         };
+        match given.to_str().filter(|text| !text.contains('/')) {
+            Some(reference) => image::open(&Cache::of_user()?, reference),
+            None => Ok(Image::open(given)?),
+        }
+    }
+
+    async fn boot(&self, image: Image) -> Result<Vm> {
         let mut builder = Vm::builder().image(image);
         if let Some(cpus) = self.cpus {
             builder = builder.cpus(cpus);
@@ -114,3 +155,7 @@ impl Machine {
         Ok(builder.start().await?)
     }
 }
+
+#[cfg(test)]
+#[path = "run_test.rs"]
+mod tests;

@@ -101,6 +101,11 @@ impl Foundation {
         })
     }
 
+    /// The agent: a static program.
+    pub fn init(&self) -> &[u8] {
+        &self.init
+    }
+
     /// With another kernel, and words for its command line.
     #[must_use]
     pub fn with_kernel(

@@ -4,7 +4,10 @@
 //! An entry is a directory named by its content key. It is built under a temporary name and renamed
 //! when complete, so an entry that exists is whole. Nothing is ever changed in place.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +48,35 @@ impl Cache {
     /// The directory itself.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// What everything in it takes on the disk, in bytes: files of several names once. What goes
+    /// while this looks does not count.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be read.
+    pub fn size(&self) -> Result<u64> {
+        let mut size = 0;
+        let mut seen = HashSet::new();
+        let mut open = vec![self.root.clone()];
+        while let Some(directory) = open.pop() {
+            let entries = match fs::read_dir(&directory) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(Error::file("list", &directory)(error)),
+            };
+            for entry in entries.flatten() {
+                match entry.metadata() {
+                    Ok(metadata) if metadata.is_dir() => open.push(entry.path()),
+                    Ok(metadata) if seen.insert((metadata.dev(), metadata.ino())) => {
+                        // `st_blocks` counts these, whatever the file system's are.
+                        size += metadata.blocks() * 512;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(size)
     }
 
     /// Where an entry of a kind (`"kernel"`) with this key is, or would be.

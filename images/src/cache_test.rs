@@ -79,3 +79,17 @@ fn what_killed_builds_left_is_removed_and_what_others_build_is_not() {
     assert!(kind.join(alive).exists());
     assert!(kind.join(other).exists());
 }
+
+#[test]
+fn its_size_counts_files_of_several_names_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path().join("cache"));
+    assert_eq!(cache.size().unwrap(), 0);
+    let entry = dir.path().join("cache/a/b");
+    fs::create_dir_all(&entry).unwrap();
+    fs::write(entry.join("one"), vec![1; 100_000]).unwrap();
+    let once = cache.size().unwrap();
+    assert!(once >= 100_000);
+    fs::hard_link(entry.join("one"), entry.join("two")).unwrap();
+    assert_eq!(cache.size().unwrap(), once);
+}

@@ -50,10 +50,13 @@ fn is_skippable(magic: [u8; 4]) -> bool {
     u32::from_le_bytes(magic) & !0xf == SKIPPABLE
 }
 
+/// The frame that a magic number begins, which was read to tell it from others.
+type Frame<R> = StreamingDecoder<Chain<Cursor<[u8; 4]>, R>, FrameDecoder>;
+
 /// Frames of zstd, one after the other.
 enum Zstd<R: Read> {
     Between(Option<R>),
-    Frame(Box<StreamingDecoder<Chain<Cursor<[u8; 4]>, R>, FrameDecoder>>),
+    Frame(Box<Frame<R>>),
 }
 
 impl<R: Read> Zstd<R> {

@@ -35,17 +35,22 @@ fn a_mirror_that_is_given_is_the_only_source() {
 }
 
 #[test]
-fn what_is_the_host_s_is_not_in_a_debian_image() {
+fn what_is_the_host_s_and_what_nobody_reads_is_not_in_a_debian_image() {
     let mut tree = Tree::new();
     for path in [&b"etc/resolv.conf"[..], b"etc/hostname", b"etc/hosts"] {
         add_file(&mut tree, path, "of the host").unwrap();
     }
+    for path in [&b"usr/share/doc/x/README"[..], b"usr/share/man/man1/x.1"] {
+        add_file(&mut tree, path, "of the host: nobody reads it").unwrap();
+    }
+    add_file(&mut tree, b"usr/share/doc/x/copyright", "kept").unwrap();
     DebianRoot::new("bookworm")
         .unwrap()
         .settle(&mut tree)
         .unwrap();
     let found = files(&tree);
-    assert_eq!(found.len(), 2);
+    assert_eq!(found.len(), 3);
+    assert!(found.contains(&"usr/share/doc/x/copyright=kept".to_owned()));
     assert!(!found.concat().contains("of the host"), "{found:?}");
     assert!(found.concat().contains("127.0.0.1 localhost"), "{found:?}");
 }

@@ -243,6 +243,27 @@ impl Tree {
         self.names.remove(path).is_some()
     }
 
+    /// Removes the files below a directory that `unwanted` says so of; directories and links stay.
+    pub(crate) fn remove_files(&mut self, directory: &[u8], unwanted: impl Fn(&[u8]) -> bool) {
+        let is_file = |name: &[u8]| {
+            matches!(
+                self.get(name),
+                Some(Node {
+                    kind: Kind::File(_),
+                    ..
+                })
+            )
+        };
+        let below = self.below(directory);
+        let gone: Vec<_> = below
+            .filter(|name| is_file(name) && unwanted(name))
+            .cloned()
+            .collect();
+        for name in gone {
+            self.names.remove(&name);
+        }
+    }
+
     /// Whether a directory is there.
     pub(crate) fn is_directory(&self, path: &[u8]) -> bool {
         path.is_empty()

@@ -16,7 +16,7 @@ use crate::cpu_template::CpuTemplate;
 use crate::error::{StartError, UsageError};
 use crate::exec_spec::{ExecSpec, refused_config};
 use crate::machine::{Machine, MachineSpec};
-use crate::memory::Backing;
+use crate::memory::{Backing, MIB};
 use crate::vm::Vm;
 
 /// Least guest memory, in MiB.
@@ -47,7 +47,7 @@ pub const BOOT_DEADLINE_MAX: Duration = Duration::from_secs(3600);
 /// | [`cpu_template`](Self::cpu_template) | all that the host has |
 /// | [`boot_deadline`](Self::boot_deadline) | 30 s |
 /// | [`hostname`](Self::hostname) | what the image has |
-/// | [`env`](Self::env), [`current_dir`](Self::current_dir) | what the agent has |
+/// | [`env`](Self::env), [`current_dir`](Self::current_dir) | what the image says, else what the agent has |
 /// | [`exec_limits`](Self::exec_limits) | see [`Limits`] |
 /// | [`exec_memory_limit`](Self::exec_memory_limit), [`exec_process_limit`](Self::exec_process_limit), [`exec_cpu_limit`](Self::exec_cpu_limit) | none |
 /// | [`exec_cpu_weight`](Self::exec_cpu_weight) | 100 |
@@ -96,6 +96,11 @@ impl Default for VmBuilder {
 impl VmBuilder {
     /// Kernel, initramfs and command line from an image. What is given beside it by the other
     /// methods replaces the image's kernel, or is added after its initramfs layers and words.
+    ///
+    /// An image that says how its commands run ([`Image::config`]) gives the default of
+    /// [`env`](Self::env) and [`current_dir`](Self::current_dir), and of the user of those commands
+    /// that are run by [`Vm`] and [`Vm::client`]; attached clients name a user themselves. Its own
+    /// command line is [`Image::command`], and is run only by whoever asks for it.
     pub fn image(mut self, image: Image) -> Self {
         self.image = Some(image);
         self
@@ -313,7 +318,16 @@ impl VmBuilder {
     /// The hub for its executions, with everything about them checked.
     pub(crate) fn hub(&self) -> Result<Arc<Hub>, UsageError> {
         self.check()?;
-        Hub::new(self.exec.config()?).map_err(refused_config)
+        let exec = match &self.image {
+            Some(image) => self.exec.over(image.config()),
+            None => self.exec.clone(),
+        };
+        Hub::new(exec.config()?).map_err(refused_config)
+    }
+
+    /// Who runs commands that name no user, if it is not the agent.
+    pub(crate) fn user(&self) -> Option<String> {
+        self.image.as_ref()?.config().user.clone()
     }
 
     /// The socket for other processes, made and listening, with everything else checked.
@@ -331,6 +345,9 @@ impl VmBuilder {
             (None, Some(_)) => None,
             (None, None) => Some(Image::default_cached()?),
         };
+        if let Some(image) = &image {
+            check_memory(self.memory_mib, image)?;
+        }
         let words = image.iter().map(Image::cmdline);
         let cmdline = CommandLine::new(words.chain(self.cmdline.iter().map(String::as_str)))?;
         let mut initramfs: Vec<_> = image.iter().flat_map(Image::initramfs).cloned().collect();
@@ -412,6 +429,26 @@ pub(crate) fn check_console(capacity: usize) -> Result<(), UsageError> {
         ));
     }
     Ok(())
+}
+
+/// A guest that cannot hold its own root would only panic.
+fn check_memory(mib: u32, image: &Image) -> Result<(), UsageError> {
+    let need = image.memory_need();
+    let least = need.least_bytes().div_ceil(MIB);
+    if u64::from(mib) >= least {
+        return Ok(());
+    }
+    let [kernel, archives, unpacked] =
+        [need.kernel, need.archives, need.unpacked].map(|bytes| bytes.div_ceil(MIB));
+    Err(UsageError::new(
+        "memory_mib",
+        mib,
+        format!(
+            "this image needs at least {least} MiB to boot: its kernel {kernel} MiB, its initramfs \
+             {archives} MiB, and twice the {unpacked} MiB that it unpacks to, since files may fill \
+             half of a guest's memory"
+        ),
+    ))
 }
 
 pub(crate) fn check_socket(path: &Path) -> Result<(), UsageError> {

@@ -95,3 +95,37 @@ fn layers_and_words_keep_their_order() {
     let line = String::from_utf8(spec.cmdline.as_bytes_with_nul().to_vec()).unwrap();
     assert!(line.ends_with(" x=1 x=2\0"), "{line}");
 }
+
+#[test]
+fn an_image_that_cannot_fit_is_refused_with_the_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, mib: u64| {
+        let file = std::fs::File::create(dir.path().join(name)).unwrap();
+        file.set_len(mib << 20).unwrap();
+        format!(r#""path": "{name}", "size": {}, "sha256": """#, mib << 20)
+    };
+    let mut digest = forebay_images::ContentKey::new("image").text("vmlinux");
+    for nothing in ["", "", ""] {
+        digest = digest.text(nothing);
+    }
+    let digest = digest.digest();
+    let description = format!(
+        r#"{{"format": 1, "name": "", "digest": "{digest}", "cmdline": "", "origin": {{}},
+            "kernel": {{"kind": "vmlinux", {}}},
+            "initramfs": [{{{}, "unpacked": {}}}]}}"#,
+        file("vmlinux", 20),
+        file("root.cpio", 100),
+        110 << 20,
+    );
+    std::fs::write(dir.path().join("image.json"), description).unwrap();
+    let image = Image::open(dir.path()).unwrap();
+    // 20 + 100 + 2 * 110, and 8 for the kernel's own.
+    let error = refusal(VmBuilder::default().image(image.clone()).memory_mib(347));
+    assert_eq!(error.field, "memory_mib");
+    for number in ["348", "20 MiB", "100 MiB", "110 MiB"] {
+        assert!(error.bound.contains(number), "{error}");
+    }
+    let enough = VmBuilder::default().image(image).memory_mib(348);
+    let started = enough.kernel("/nowhere/vmlinux").start_machine();
+    assert!(!matches!(started, Err(StartError::Usage(_))), "{started:?}");
+}

@@ -8,6 +8,8 @@ use forebay_exec::{
     ByteVec, Config, ConfigError, EnvVar, GroupLimitError, GroupLimits, LimitError, Limits,
 };
 
+use forebay_images::ImageConfig;
+
 use crate::error::UsageError;
 
 /// Longest hostname that Linux takes, in bytes.
@@ -25,6 +27,23 @@ pub(crate) struct ExecSpec {
 }
 
 impl ExecSpec {
+    /// The same, where an image's word counts for what was not said.
+    pub(crate) fn over(&self, image: &ImageConfig) -> Self {
+        let of_image = image
+            .env
+            .iter()
+            .map(|(key, value)| (key.into(), value.into()));
+        Self {
+            // Of a name that comes twice the last value counts.
+            env: of_image.chain(self.env.iter().cloned()).collect(),
+            current_dir: self
+                .current_dir
+                .clone()
+                .or(image.workdir.as_ref().map(PathBuf::from)),
+            ..self.clone()
+        }
+    }
+
     /// The same, checked. The limits check themselves when the hub is made.
     pub(crate) fn config(&self) -> Result<Config, UsageError> {
         if let Some(hostname) = &self.hostname {

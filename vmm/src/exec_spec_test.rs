@@ -143,3 +143,31 @@ fn group(change: impl FnOnce(&mut GroupLimits)) -> ExecSpec {
     change(&mut spec.group);
     spec
 }
+
+#[test]
+fn what_the_image_says_counts_where_nothing_else_was_said() {
+    let image = ImageConfig {
+        env: [("A", "image"), ("B", "image")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        workdir: Some("/srv".to_owned()),
+        ..ImageConfig::default()
+    };
+    let mut spec = ExecSpec {
+        env: vec![("B".into(), "mine".into())],
+        ..ExecSpec::default()
+    };
+    let config = spec.over(&image).config().unwrap();
+    let env: Vec<_> = config
+        .env
+        .iter()
+        .map(|variable| (variable.key.to_vec(), variable.value.to_vec()))
+        .collect();
+    let expected = [("A", "image"), ("B", "mine")]
+        .map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec()));
+    assert_eq!(env, expected);
+    assert_eq!(config.cwd.unwrap().to_vec(), b"/srv");
+    spec.current_dir = Some("/mine".into());
+    let config = spec.over(&image).config().unwrap();
+    assert_eq!(config.cwd.unwrap().to_vec(), b"/mine");
+}

@@ -114,7 +114,7 @@ pub use forebay_exec::{
     UnknownResource, Usage, WriteError,
 };
 #[doc(no_inline)]
-pub use forebay_images::Image;
+pub use forebay_images::{Image, ImageConfig, MemoryNeed};
 
 /// The agent's port, for a program that puts something else than executions behind it: see
 /// [`VmBuilder::start_machine_with`].

@@ -23,7 +23,7 @@ use crate::hub_side::HubSide;
 use crate::machine::Machine;
 use crate::memory::GuestRam;
 use crate::snapshot::RestoreError;
-use crate::template::{Parts, Template};
+use crate::template::{Parts, Template, VmV1};
 use crate::threads;
 use crate::vm::{Vm, Wired};
 
@@ -164,13 +164,13 @@ impl Restore {
         let limit = self.renew_deadline;
         let generation = renewal.generation;
         let assemble = move || self.assemble(begun, &generation);
-        let (wired, agent) = threads::run("forebay-start", assemble).await??;
+        let (wired, agent, vm) = threads::run("forebay-start", assemble).await??;
         let Wired { machine, hub, .. } = &wired;
         machine.resume();
         match hub.renew(renewal, limit).await {
             Ok(()) => {
                 machine.mark_ready(GuestTimes::default());
-                Ok(wired.into_vm(agent, socket)?)
+                Ok(wired.into_vm(agent, vm.user, socket)?)
             }
             Err(RenewError::VmGone { .. }) => {
                 let reason = machine.wait().await;
@@ -190,7 +190,7 @@ impl Restore {
         self,
         begun: BootClock,
         generation: &[u8; 16],
-    ) -> Result<(Wired, Ready), RestoreError> {
+    ) -> Result<(Wired, Ready, VmV1), RestoreError> {
         let template = match self.source {
             Source::Template(template) => template,
             Source::Directory(directory) => Template::open(directory)?,
@@ -198,6 +198,7 @@ impl Restore {
         let Parts {
             machine,
             exec,
+            vm,
             memory,
         } = template.parts();
         let options = RestoreOptions {
@@ -222,7 +223,8 @@ impl Restore {
             }
             Survivors::Adopt => {}
         }
-        Ok((Wired::new(machine, hub), exec.ready().clone()))
+        let wired = Wired::new(machine, hub);
+        Ok((wired, exec.ready().clone(), vm.clone()))
     }
 
     fn check(&self) -> Result<(), UsageError> {

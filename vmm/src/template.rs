@@ -17,15 +17,18 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use forebay_exec::{ExecId, SavedConn};
+use minicbor::{Decode, Encode};
 
 use crate::memory::MemoryImage;
 use crate::restore::Restore;
 use crate::snapshot::directory::{self, SnapshotReport, State};
-use crate::snapshot::{RestoreError, SnapshotError};
+use crate::snapshot::{RestoreError, SnapshotError, form};
 use crate::threads;
 
 /// The record of the executions. Its bytes have a version of their own.
-const RECORD: &str = "exec";
+const EXEC: &str = "exec";
+/// The record of what a VM knows beside both.
+const VM: &str = "vm";
 const VERSION: u32 = 1;
 
 /// A VM at one moment, from which any number of VMs can be [started](Self::fork).
@@ -42,16 +45,21 @@ pub struct Template(Arc<Parts>);
 pub(crate) struct Parts {
     pub(crate) machine: State,
     pub(crate) exec: SavedConn,
+    pub(crate) vm: VmV1,
     pub(crate) memory: MemoryImage,
 }
 
+/// What a VM knows beside machine and executions.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct VmV1 {
+    /// As whom commands run that name none.
+    #[n(0)]
+    pub(crate) user: Option<String>,
+}
+
 impl Template {
-    pub(crate) fn new(machine: State, exec: SavedConn, memory: MemoryImage) -> Self {
-        Self(Arc::new(Parts {
-            machine,
-            exec,
-            memory,
-        }))
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
     }
 
     pub(crate) fn parts(&self) -> &Parts {
@@ -69,8 +77,14 @@ impl Template {
     /// restore shows when a VM is started.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, RestoreError> {
         let (mut machine, memory) = directory::read(directory.as_ref())?;
-        let exec = SavedConn::decode(&machine.records.take(RECORD, VERSION)?)?;
-        Ok(Self::new(machine, exec, memory))
+        let exec = SavedConn::decode(&machine.records.take(EXEC, VERSION)?)?;
+        let vm = form::decode(VM, &machine.records.take(VM, VERSION)?)?;
+        Ok(Self::new(Parts {
+            machine,
+            exec,
+            vm,
+            memory,
+        }))
     }
 
     /// Writes it into `directory`, which is made if it is not there, as the files `memory` and
@@ -89,9 +103,10 @@ impl Template {
             let Parts {
                 machine,
                 exec,
+                vm,
                 memory,
             } = template.parts();
-            write(&directory, machine.clone(), exec, |file| {
+            write(&directory, machine.clone(), exec, vm, |file| {
                 Ok(memory.write_to(file, &mut |_, _| ())?)
             })
         })
@@ -135,8 +150,10 @@ pub(crate) fn write(
     directory: &Path,
     mut machine: State,
     exec: &SavedConn,
+    vm: &VmV1,
     fill: impl FnOnce(&File) -> Result<(), SnapshotError>,
 ) -> Result<SnapshotReport, SnapshotError> {
-    machine.records.put(RECORD, VERSION, exec.encode());
+    machine.records.put(EXEC, VERSION, exec.encode());
+    machine.records.put(VM, VERSION, form::encode(vm));
     directory::write(directory, machine, fill)
 }

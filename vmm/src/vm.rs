@@ -55,6 +55,8 @@ pub struct Vm {
     attach: Option<Attach>,
     hub: Arc<Hub>,
     client: Client,
+    /// As whom commands run that name none.
+    user: Option<String>,
     /// The hub holds it weakly.
     _link: Arc<dyn Link>,
     agent: Ready,
@@ -70,6 +72,7 @@ impl Vm {
     pub(crate) async fn start(builder: VmBuilder) -> Result<Self, StartError> {
         let hub = builder.hub()?;
         let socket = builder.bind()?;
+        let user = builder.user();
         let side = Arc::new(HubSide::new(Arc::clone(&hub)));
         let machine = threads::run("forebay-start", move || builder.start_with(side)).await??;
         let wired = Wired::new(machine, hub);
@@ -79,7 +82,7 @@ impl Vm {
                     pid1: agent.pid1_us.map(Duration::from_micros),
                     ready: agent.ready_us.map(Duration::from_micros),
                 });
-                Ok(wired.into_vm(agent, socket)?)
+                Ok(wired.into_vm(agent, user, socket)?)
             }
             Err(reason) => {
                 let failure = wired.machine.boot_failure(reason);
@@ -260,6 +263,7 @@ impl Vm {
             attach,
             hub,
             client,
+            user: _,
             _link,
             agent: _,
         } = self;
@@ -321,14 +325,20 @@ impl Wired {
     pub(crate) fn into_vm(
         self,
         agent: Ready,
+        user: Option<String>,
         socket: Option<AttachSocket>,
     ) -> Result<Vm, AttachError> {
         let Self { machine, hub, link } = self;
+        let client = Client::new(Arc::clone(&hub));
         let attach = socket.map(|socket| Attach::serve(socket, &hub, &machine));
         Ok(Vm {
             attach: attach.transpose()?,
             machine,
-            client: Client::new(Arc::clone(&hub)),
+            client: match &user {
+                Some(user) => client.with_user(user),
+                None => client,
+            },
+            user,
             hub,
             _link: link,
             agent,

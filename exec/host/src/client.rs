@@ -17,13 +17,21 @@ use crate::hub::Hub;
 #[derive(Debug, Clone)]
 pub struct Client {
     hub: Arc<Hub>,
+    user: Option<Arc<OsStr>>,
 }
 
 impl Client {
     /// A client of the VM behind `hub`.
     #[must_use]
     pub fn new(hub: Arc<Hub>) -> Self {
-        Self { hub }
+        Self { hub, user: None }
+    }
+
+    /// The same, but commands that name no user run as this one: see [`Exec::user`].
+    #[must_use]
+    pub fn with_user(self, user: impl AsRef<OsStr>) -> Self {
+        let user = Some(user.as_ref().into());
+        Self { user, ..self }
     }
 
     /// A command that runs `program` with `args`, without a shell. The program is looked up in
@@ -44,21 +52,27 @@ impl Client {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        Exec::new(Arc::clone(&self.hub), program.as_ref()).args(args)
+        self.program(program.as_ref()).args(args)
     }
 
     /// The closure form of [`exec`](Self::exec): `client.exec_with("env", |e| e.env("A", "1"))`.
     pub fn exec_with(&self, program: impl AsRef<OsStr>, build: impl FnOnce(Exec) -> Exec) -> Exec {
-        build(Exec::new(Arc::clone(&self.hub), program.as_ref()))
+        build(self.program(program.as_ref()))
     }
 
     /// A command line for the guest's `sh`: `client.shell("ls /etc | wc -l")`. The status is
     /// that of `sh -c`: of the last command of a pipeline, and 127 instead of an error when a
     /// program is not found.
     pub fn shell(&self, line: impl AsRef<OsStr>) -> Exec {
-        Exec::new(Arc::clone(&self.hub), OsStr::new("sh"))
-            .arg("-c")
-            .arg(line)
+        self.program(OsStr::new("sh")).arg("-c").arg(line)
+    }
+
+    fn program(&self, program: &OsStr) -> Exec {
+        let exec = Exec::new(Arc::clone(&self.hub), program);
+        match &self.user {
+            Some(user) => exec.user(user),
+            None => exec,
+        }
     }
 
     /// Executions that hold a slot of `max_executions` now, over all clients of the VM; one that

@@ -9,7 +9,7 @@ use super::Vm;
 use crate::pause::{PauseError, PausedMachine};
 use crate::snapshot::SnapshotError;
 use crate::snapshot::directory::{self, SnapshotReport, State};
-use crate::template::{self, Template};
+use crate::template::{self, Parts, Template, VmV1};
 
 /// What the agent has, for a [`Vm::snapshot`] or [`Vm::template`], to freeze what runs.
 const QUIESCE_WITHIN: Duration = Duration::from_secs(10);
@@ -141,14 +141,19 @@ impl Paused<'_> {
     /// # Errors
     /// As [`SnapshotError`] says.
     pub fn template(&self) -> Result<Template, SnapshotError> {
-        let (machine, exec) = self.state()?;
+        let (machine, exec, vm) = self.state()?;
         let frozen = self.machine.freeze()?;
         tracing::debug!(
             copied = frozen.copied,
             scanned = frozen.scanned,
             "the guest's memory is frozen"
         );
-        Ok(Template::new(machine, exec, frozen.image))
+        Ok(Template::new(Parts {
+            machine,
+            exec,
+            vm,
+            memory: frozen.image,
+        }))
     }
 
     /// Writes a snapshot into `directory`, as [`Template::save`] does, straight from the guest's
@@ -163,16 +168,17 @@ impl Paused<'_> {
         directory: impl AsRef<Path>,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<SnapshotReport, SnapshotError> {
-        let (machine, exec) = self.state()?;
-        template::write(directory.as_ref(), machine, &exec, |file| {
+        let (machine, exec, vm) = self.state()?;
+        template::write(directory.as_ref(), machine, &exec, &vm, |file| {
             self.machine.write_memory(file, &mut progress)
         })
     }
 
     /// All of the VM but its memory.
-    fn state(&self) -> Result<(State, SavedConn), SnapshotError> {
+    fn state(&self) -> Result<(State, SavedConn, VmV1), SnapshotError> {
         let exec = self.vm.hub.save()?;
-        Ok((self.machine.save()?, exec))
+        let user = self.vm.user.clone();
+        Ok((self.machine.save()?, exec, VmV1 { user }))
     }
 
     /// Lets the guest go on, as dropping this does.
