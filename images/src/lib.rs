@@ -7,8 +7,13 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`Image`] | the format: reading it, its digest, adding layers |
-//! | [`InitramfsBuilder`] | reproducible `newc` archives |
+//! | [`Image`], [`ImageConfig`] | the format: reading it, its digest, adding layers; how its commands run |
+//! | [`ImageBuilder`] | an image out of somebody's root: a [`Source`] on a [`Foundation`] |
+//! | [`store`] | the images of a cache: names, what they share, removal |
+//! | `tree`, `newc`, `spool` | a root file system in memory, and its form as an initramfs |
+//! | `directory`, `oci`, `layer`, `headers`, `compression` | what fills a tree; hostile until proven otherwise |
+//! | [`DebianRoot`] | a Debian release by the distribution's own tool |
+//! | [`InitramfsBuilder`] | small reproducible archives made by hand |
 //! | [`kernel`] | the recipe that turns a distribution's kernel source package into our `vmlinux` |
 //! | [`default_image`] | kernel + init + busybox as one image in the cache |
 //! | [`debian`] | fetching and unpacking Debian packages without installing them |

@@ -15,6 +15,7 @@ mod flow_contract_test;
 mod fuzz;
 mod here;
 mod image;
+mod images;
 mod lint;
 mod place;
 mod rig;
@@ -45,6 +46,8 @@ enum Task {
     Setup,
     /// Builds the default guest image and makes it this machine's default.
     Image,
+    /// Real programs of Debian, each checking itself in a guest; needs the package archive.
+    Images(images::Options),
     /// Boots a guest and shows what forebay does, checking every step.
     Demo,
     /// Formats, lints, docs, dependency arrows, all tests; VM tests in the rig where needed.
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Setup => setup::task(&terminal),
         Task::Image => image::task(&terminal),
+        Task::Images(options) => images::task(&options, &terminal),
         Task::Demo => demo::task(&terminal),
         Task::Test(options) => test::task(&options, &terminal),
         Task::Bench(options) => bench::task(&options, &terminal),
