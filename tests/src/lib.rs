@@ -43,6 +43,7 @@ mod digest;
 mod executions;
 mod held;
 mod host_use;
+pub mod measure;
 mod memory_watch;
 mod pace;
 mod seed;

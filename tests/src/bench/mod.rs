@@ -2,10 +2,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `statistics` | samples, their least and their median |
 //! | `report` | a figure, its aim, the table |
-//! | `table` | rows of figures, for people and as JSON |
-//! | `streams` | endless writers, and a thread that reads them |
 //! | `guest` | the guests that are booted |
 //! | `port` | what a bare guest can be asked over its port |
 //! | `bare` | our machine with a bare guest and a counter for a gate |
@@ -13,6 +10,9 @@
 //! | `boot`, `round_trips`, `rates`, `memory` | the figures |
 //! | `flow` | what the flow contract costs, and its bounds |
 //! | `exec` | what running a command costs: alone, beside others, on a terminal |
+//!
+//! What experiments need as well is in `forebay_tests::measure`: samples, tables, the work that guests
+//! are given.
 //!
 //! **Bare guest.** The same kernel and initramfs as everywhere, but PID 1 is a small program that
 //! serves the port directly. Ours and the peer's differ in nothing but the machine around them.
@@ -34,48 +34,17 @@ mod port;
 mod rates;
 mod report;
 mod round_trips;
-mod statistics;
-mod streams;
-mod table;
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, bail};
-use forebay::Vm;
-use tokio::runtime::{Builder, Runtime};
+use anyhow::Result;
+pub(crate) use forebay_tests::measure::{Clock, table::Table};
+use forebay_tests::measure::{
+    PATIENCE, beside, commands, milliseconds, runtime, statistics, still, streams, table, within,
+};
 
 use guest::Guests;
 pub(crate) use memory::host_one_vm;
 pub(crate) use peer::Peer;
 pub(crate) use report::{Figure, table};
-pub(crate) use table::Table;
-
-/// How time passes where we run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Clock {
-    /// As everywhere.
-    Wall,
-    /// One nanosecond per instruction that the emulated host and its guests execute.
-    Instructions,
-}
-
-impl Clock {
-    /// The unit of times.
-    fn milliseconds(self) -> &'static str {
-        match self {
-            Self::Wall => "ms",
-            Self::Instructions => "virtual ms",
-        }
-    }
-
-    /// What rates are per.
-    fn second(self) -> &'static str {
-        match self {
-            Self::Wall => "second",
-            Self::Instructions => "virtual second",
-        }
-    }
-}
 
 /// What to measure and how often.
 #[derive(Debug, Clone, Copy)]
@@ -136,31 +105,6 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
         figures.push(memory::figure(plan, &guests)?);
     }
     Ok(figures)
-}
-
-/// The application's side: one thread, ours, that polls what we wait for.
-fn runtime() -> Result<Runtime> {
-    Ok(Builder::new_current_thread().enable_all().build()?)
-}
-
-/// Far beyond any sample: what takes so long is not measured but reported.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Waits for something that a VM does; if it takes too long, the error has the VM's state.
-async fn within<T>(vm: &Vm, what: impl Future<Output = Result<T>>) -> Result<T> {
-    match tokio::time::timeout(PATIENCE, what).await {
-        Ok(done) => done,
-        Err(_) => bail!(
-            "no end within {PATIENCE:?}; the VM: {}; its console: {}",
-            serde_json::to_string(&vm.inspect())?,
-            vm.console().last_lines(20)
-        ),
-    }
-}
-
-/// Milliseconds since then.
-fn milliseconds(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1e3
 }
 
 fn say(what: &str) {

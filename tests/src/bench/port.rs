@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::bench::commands::rate;
+
 /// Bytes of a command.
 pub(crate) const COMMAND: usize = 32;
 /// Bytes of the server's hello and answers.
 pub(crate) const RECORD: u64 = 16;
-
-const MIB: f64 = 1_048_576.0;
 
 /// The host's end of a guest's port.
 pub(crate) trait Port {
@@ -90,11 +90,6 @@ pub(crate) fn echo_times(port: &mut dyn Port, count: usize) -> Result<Vec<f64>> 
             Ok(started.elapsed().as_secs_f64() * 1e3)
         })
         .collect()
-}
-
-/// MiB/s since `started`.
-pub(crate) fn rate(bytes: u64, started: Instant) -> f64 {
-    bytes as f64 / MIB / started.elapsed().as_secs_f64()
 }
 
 #[cfg(test)]

@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use forebay::{Client, ExecEvent, Limits, Stdin, Vm};
+use forebay::{Client, Limits, Stdin, Vm};
 use tokio::runtime::Runtime;
 
 use crate::bench::bare::Bare;
+use crate::bench::commands::{rate, stdout_rate};
 use crate::bench::guest::{Guests, HELPER, MEMORY_MIB};
 use crate::bench::peer::Peer;
-use crate::bench::port::{Port, copy_command, rate, read_rate, write_rate};
+use crate::bench::port::{Port, copy_command, read_rate, write_rate};
 use crate::bench::report::{Aim, Figure};
 use crate::bench::statistics::Samples;
 use crate::bench::{Plan, within};
@@ -61,7 +62,7 @@ pub(crate) fn figures(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result
         c.peer_raw_small
             .push(write_rate(&mut peer, SMALL_WRITE, bytes)?);
         c.stdout
-            .push(runtime.block_on(within(&vm, stdout(vm.client(), bytes, BLOCK)))?);
+            .push(runtime.block_on(within(&vm, stdout_rate(vm.client(), bytes, BLOCK)))?);
         c.bare_copy.push(copy(&mut bare, bytes)?);
         c.raw_to_guest.push(read_rate(&mut bare, bytes)?);
         c.peer_to_guest.push(read_rate(&mut peer, bytes)?);
@@ -153,25 +154,6 @@ async fn start(guests: &Guests, limits: Limits) -> Result<Vm> {
         .exec_limits(limits)
         .start()
         .await?)
-}
-
-/// A command's output, which it writes `block` bytes at a time.
-pub(crate) async fn stdout(client: &Client, amount: u64, block: usize) -> Result<f64> {
-    let (block, total) = (block.to_string(), amount.to_string());
-    let command = ["write", "--chunk", &block, "--total", &total];
-    let started = Instant::now();
-    let mut command = client.exec(HELPER, command).spawn().await?;
-    let mut received = 0;
-    while received < amount {
-        match command.recv().await {
-            Some(ExecEvent::Stdout(data)) => received += data.len() as u64,
-            Some(ExecEvent::Started { .. }) => {}
-            other => bail!("a writer of {amount} bytes ended after {received}: {other:?}"),
-        }
-    }
-    let rate = rate(amount, started);
-    command.wait().await?;
-    Ok(rate)
 }
 
 /// The same writer, with nothing between its pipe and the port but read and write.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::bench::statistics::Samples;
+use crate::bench::statistics::{Samples, number};
 
 /// One measured quantity.
 #[derive(Debug, Clone, Serialize)]
@@ -204,16 +204,6 @@ pub(crate) fn table(figures: &[Figure]) -> String {
         );
     }
     text
-}
-
-/// Three significant digits or more, without an exponent.
-pub(crate) fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
 }
 
 #[cfg(test)]

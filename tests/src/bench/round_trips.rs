@@ -7,6 +7,7 @@ use forebay::{Stdin, Vm};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
 
+use crate::bench::commands::round_trip;
 use crate::bench::guest::{Guests, HELPER, MEMORY_MIB};
 use crate::bench::peer::Peer;
 use crate::bench::port::echo_times;
@@ -36,11 +37,11 @@ pub(crate) fn figures(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result
 async fn commands(plan: &Plan, vm: &Vm) -> Result<Figure> {
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
     for _ in 0..WARM_UP {
-        command(vm).await?;
+        round_trip(vm).await?;
     }
     while ours.len() < plan.commands {
         for _ in 0..TURN.min(plan.commands - ours.len()) {
-            ours.push(command(vm).await?);
+            ours.push(round_trip(vm).await?);
         }
         floor.extend(fork_exec(vm, TURN).await?);
     }
@@ -56,17 +57,6 @@ async fn commands(plan: &Plan, vm: &Vm) -> Result<Figure> {
     )
     .floor("fork+exec+wait of it, in the guest", &floor)
     .aim(Aim::RatioAtMost(1.6)))
-}
-
-/// Runs the program that does nothing; in milliseconds.
-pub(crate) async fn command(vm: &Vm) -> Result<f64> {
-    let started = Instant::now();
-    let done = vm.exec(HELPER, ["true"]).output().await?;
-    let spent = milliseconds(started);
-    if !done.status().success() {
-        bail!("the program that does nothing failed: {:?}", done.status());
-    }
-    Ok(spent)
 }
 
 /// Has the guest run the same program by itself; each in milliseconds.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use bench::{Clock, Peer, Plan, Table, exec, flow};
 use clap::{Parser, ValueEnum};
+use forebay_tests::in_rig;
 use serde::Serialize;
 
 /// Measures forebay, beside QEMU where there is something to compare.
@@ -68,12 +69,13 @@ fn machine(arguments: &Arguments) -> Result<()> {
     let counted = arguments.clock == Clock::Instructions;
     let plan = Plan::new(
         arguments.clock,
+        // Wall time in the emulated host is the emulator's, and means nothing for one processor.
         counted || !in_rig(),
         !counted,
         arguments.quick,
     );
     let figures = bench::run(&plan)?;
-    println!("\n{}\nBeside: {peer}.\n", heading(arguments.clock));
+    println!("\n{}\nBeside: {peer}.\n", arguments.clock.explained());
     println!("{}", bench::table(&figures));
     arguments.write(&figures)
 }
@@ -96,7 +98,7 @@ fn exec(arguments: &Arguments) -> Result<()> {
 impl Arguments {
     /// Prints the tables, and writes their rows if that was asked for.
     fn tell(&self, tables: &[Table]) -> Result<()> {
-        println!("\n{}\n", heading(self.clock));
+        println!("\n{}\n", self.clock.explained());
         for table in tables {
             println!("{}", table.markdown());
         }
@@ -111,26 +113,5 @@ impl Arguments {
         };
         let text = serde_json::to_vec_pretty(figures)?;
         std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
-    }
-}
-
-/// Wall time in the emulated host is the emulator's, and means nothing for one processor.
-fn in_rig() -> bool {
-    std::env::var_os("FOREBAY_IN_RIG").is_some()
-}
-
-/// What the table's reader must know.
-fn heading(clock: Clock) -> &'static str {
-    match clock {
-        Clock::Instructions => {
-            "One processor. A virtual ms is a million instructions executed by the emulated host \
-             and its guest together, plus the time in which both wait: it repeats whatever the \
-             real host does, and compares work, not the time of any real machine."
-        }
-        Clock::Wall if in_rig() => {
-            "Wall clock of an emulated host with two processors: only ratios carry over, and they \
-             move with the real host's load."
-        }
-        Clock::Wall => "Wall clock of this machine.",
     }
 }

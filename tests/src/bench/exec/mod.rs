@@ -3,13 +3,11 @@
 //! | module | owns |
 //! |---|---|
 //! | `round_trip` | a command that does nothing, alone and beside others, over what the guest alone needs |
-//! | `beside` | those others |
 //! | `rate` | how many commands are run per second |
 //! | `echo` | a byte through a terminal |
 //!
 //! One VM, one vCPU. Missing an aim is no failure of the program.
 
-mod beside;
 mod echo;
 mod rate;
 mod round_trip;

@@ -4,9 +4,10 @@
 use anyhow::Result;
 use forebay::Vm;
 
-use crate::bench::exec::beside::Others;
+use crate::bench::beside::Others;
+use crate::bench::commands::round_trip;
 use crate::bench::exec::{Plan, TURN, WARM_UP, cells};
-use crate::bench::round_trips::{command, fork_exec};
+use crate::bench::round_trips::fork_exec;
 use crate::bench::statistics::Samples;
 use crate::bench::table::Table;
 use crate::bench::{say, within};
@@ -44,7 +45,7 @@ pub(crate) async fn tables(plan: &Plan, vm: &Vm) -> Result<Vec<Table>> {
     );
     say("round trips beside nothing");
     for _ in 0..WARM_UP {
-        command(vm).await?;
+        round_trip(vm).await?;
     }
     let idle = Pair::take(vm, plan.commands).await?;
     idle.row(&mut table, "nothing".to_owned());
@@ -77,7 +78,7 @@ impl Pair {
         while ours.len() < count {
             let turn = TURN.min(count - ours.len());
             for _ in 0..turn {
-                ours.push(within(vm, command(vm)).await?);
+                ours.push(within(vm, round_trip(vm)).await?);
             }
             floor.extend(within(vm, fork_exec(vm, turn)).await?);
         }

@@ -12,9 +12,9 @@ use tokio::io::AsyncReadExt as _;
 use tokio::runtime::Runtime;
 
 use crate::bench::flow::latency::row;
-use crate::bench::flow::look::until_full;
 use crate::bench::flow::{MEMORY_MIB, MIB, Plan, builder};
 use crate::bench::guest::{Guests, HELPER};
+use crate::bench::still::until_full;
 use crate::bench::streams::{Streams, endless_writer};
 use crate::bench::table::Table;
 use crate::bench::{milliseconds, within};

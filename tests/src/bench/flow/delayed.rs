@@ -7,6 +7,7 @@ use forebay::{Client, Limits, Stdin};
 use tokio::io::AsyncReadExt as _;
 use tokio::runtime::Runtime;
 
+use crate::bench::commands::stdout_rate;
 use crate::bench::flow::relay::Relay;
 use crate::bench::flow::{Plan, builder};
 use crate::bench::guest::{Guests, MEMORY_MIB};
@@ -77,7 +78,7 @@ impl Column {
     /// One transfer each way, and some bytes through `cat`.
     async fn measure(&mut self, bytes: u64, echoes: usize) -> Result<()> {
         let client = &self.client;
-        self.stdout.push(rates::stdout(client, bytes, BLOCK).await?);
+        self.stdout.push(stdout_rate(client, bytes, BLOCK).await?);
         self.stdin.push(rates::stdin(client, bytes, BLOCK).await?);
         let cat = client.exec("cat", [""; 0]).stdin(Stdin::piped());
         let mut cat = cat.spawn().await?;

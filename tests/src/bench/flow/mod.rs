@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `bounds` | the memory bounds as a table; each case in a process of its own |
 //! | `stalled` | such a process: executions that stand still, and what is held meanwhile |
-//! | `look` | what is held at a moment; waiting until executions stand still |
+//! | `look` | what memory is held in the guest at a moment |
 //! | `control` | a signal's way, idle and under load; the share of each stream |
 //! | `throughput` | rates over windows, chunks and write sizes, with their price |
 //! | `price` | processor time and frames of a transfer |

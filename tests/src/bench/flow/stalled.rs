@@ -15,9 +15,10 @@ use rustix::process::{Signal as KernelSignal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 
-use crate::bench::flow::look::{Guest, LOOK_EVERY, full, until_full, until_stdin_full};
+use crate::bench::flow::look::Guest;
 use crate::bench::flow::{MEMORY_MIB, MIB, Plan, answer, builder};
 use crate::bench::guest::{Guests, HELPER};
+use crate::bench::still::{LOOK_EVERY, full, until_full, until_stdin_full};
 use crate::bench::streams::endless_writer;
 use crate::bench::{runtime, within};
 

@@ -8,6 +8,7 @@ use forebay::{Limits, Vm};
 use tokio::runtime::Runtime;
 
 use crate::bench::bare::Bare;
+use crate::bench::commands::stdout_rate;
 use crate::bench::flow::price::{Cpu, Frames, Price};
 use crate::bench::flow::{MIB, Plan, builder};
 use crate::bench::guest::{Guests, MEMORY_MIB};
@@ -118,7 +119,7 @@ impl Case {
 
 async fn stdout(vm: &Vm, case: &Case) -> Result<Sample> {
     let before = (Cpu::now()?, Frames::of(vm));
-    let rate = rates::stdout(vm.client(), case.bytes, case.block).await?;
+    let rate = stdout_rate(vm.client(), case.bytes, case.block).await?;
     let after = (Cpu::now()?, Frames::of(vm));
     Ok(Sample {
         rate,

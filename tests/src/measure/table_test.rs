@@ -10,7 +10,7 @@ fn table() -> Table {
 fn a_table_is_markdown_as_documents_have_it() {
     assert_eq!(
         table().markdown(),
-        "### `rates`\n\nHow fast.\n\n| case | MiB/s | ratio |\n|---|---|---|\n| usual | 12.5 | – |\n"
+        "### `rates`\n\nHow fast.\n\n| case  | MiB/s | ratio |\n|-------|-------|-------|\n| usual | 12.5  | –     |\n"
     );
 }
 

@@ -6,11 +6,11 @@ use serde::Serialize;
 /// One or more finite samples, in the order in which they were taken.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Samples(Vec<f64>);
+pub struct Samples(Vec<f64>);
 
 impl Samples {
     /// Takes samples; `of` names the quantity should there be nothing to take.
-    pub(crate) fn new(of: &str, values: Vec<f64>) -> Result<Self> {
+    pub fn new(of: &str, values: Vec<f64>) -> Result<Self> {
         if values.is_empty() {
             bail!("{of}: no samples were taken");
         }
@@ -21,22 +21,22 @@ impl Samples {
     }
 
     /// How many; never zero.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 
     /// The least.
-    pub(crate) fn min(&self) -> f64 {
+    pub fn min(&self) -> f64 {
         self.0.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
     /// The greatest.
-    pub(crate) fn max(&self) -> f64 {
+    pub fn max(&self) -> f64 {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// The least sample that `percent` of 100 of them do not exceed.
-    pub(crate) fn percentile(&self, percent: usize) -> f64 {
+    pub fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let rank = (percent * sorted.len()).div_ceil(100);
@@ -44,7 +44,7 @@ impl Samples {
     }
 
     /// The one in the middle, or the mean of the two there.
-    pub(crate) fn median(&self) -> f64 {
+    pub fn median(&self) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
@@ -53,6 +53,16 @@ impl Samples {
         } else {
             f64::midpoint(sorted[middle - 1], sorted[middle])
         }
+    }
+}
+
+/// Three significant digits or more, without an exponent.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
     }
 }
 

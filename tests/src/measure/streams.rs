@@ -7,20 +7,20 @@ use std::thread::JoinHandle;
 use anyhow::{Result, bail};
 use forebay::{ExecControl, ExecEvent, ExecHandle, Vm};
 
-use crate::bench::guest::HELPER;
-use crate::bench::runtime;
+use crate::measure::runtime;
+use crate::vm::HELPER;
 
 /// More than anybody reads.
 const WITHOUT_END: &str = "1125899906842624";
 
 /// A command that writes without end.
-pub(crate) async fn endless_writer(vm: &Vm) -> Result<ExecHandle> {
+pub async fn endless_writer(vm: &Vm) -> Result<ExecHandle> {
     let words = ["write", "--total", WITHOUT_END];
     Ok(vm.exec(HELPER, words).spawn().await?)
 }
 
 /// Endless writers that are read.
-pub(crate) struct Streams {
+pub struct Streams {
     received: Vec<Arc<AtomicU64>>,
     controls: Vec<ExecControl>,
     reader: JoinHandle<Result<()>>,
@@ -28,7 +28,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Starts so many.
-    pub(crate) async fn start(vm: &Vm, count: usize) -> Result<Self> {
+    pub async fn start(vm: &Vm, count: usize) -> Result<Self> {
         let mut commands = Vec::new();
         for _ in 0..count {
             commands.push((endless_writer(vm).await?, Arc::default()));
@@ -47,13 +47,13 @@ impl Streams {
     }
 
     /// Bytes read of each so far.
-    pub(crate) fn counts(&self) -> Vec<u64> {
+    pub fn counts(&self) -> Vec<u64> {
         let counts = self.received.iter();
         counts.map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
     /// Kills them, and waits for their ends.
-    pub(crate) fn end(self) -> Result<()> {
+    pub fn end(self) -> Result<()> {
         for control in &self.controls {
             control.kill();
         }

@@ -4,23 +4,25 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::bench::report::number;
+use crate::measure::statistics::number;
 
 /// One table.
 #[derive(Debug, Clone)]
-pub(crate) struct Table {
+pub struct Table {
     /// Its name, stable over versions.
-    name: &'static str,
+    name: String,
     /// What exactly was measured, from where to where.
     what: String,
-    columns: Vec<&'static str>,
+    columns: Vec<String>,
     rows: Vec<Vec<Cell>>,
 }
 
 /// What stands at one place.
 #[derive(Debug, Clone)]
-pub(crate) enum Cell {
+pub enum Cell {
+    /// Words.
     Text(String),
+    /// A figure.
     Number(f64),
     /// Not measured here.
     Nothing,
@@ -51,7 +53,8 @@ impl From<Option<f64>> for Cell {
 }
 
 impl Cell {
-    fn shown(&self) -> String {
+    /// For people.
+    pub(crate) fn shown(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
             Self::Number(value) => number(*value),
@@ -70,50 +73,57 @@ impl Cell {
 
 impl Table {
     /// One without rows.
-    pub(crate) fn new(
-        name: &'static str,
+    pub fn new(
+        name: impl Into<String>,
         what: impl Into<String>,
-        columns: &[&'static str],
+        columns: &[impl AsRef<str>],
     ) -> Self {
         Self {
-            name,
+            name: name.into(),
             what: what.into(),
-            columns: columns.to_vec(),
+            columns: columns
+                .iter()
+                .map(|name| name.as_ref().to_owned())
+                .collect(),
             rows: Vec::new(),
         }
     }
 
     /// Adds a row, a cell per column.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// As Markdown: heading, description, table.
-    pub(crate) fn markdown(&self) -> String {
-        let rows: Vec<Vec<String>> = self
-            .rows
-            .iter()
-            .map(|row| row.iter().map(Cell::shown).collect())
-            .collect();
+    /// As Markdown: heading, description, table, with its columns aligned.
+    pub fn markdown(&self) -> String {
+        let shown = |row: &Vec<Cell>| row.iter().map(Cell::shown).collect();
+        let rows: Vec<Vec<String>> = self.rows.iter().map(shown).collect();
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            let all = cells.chain(self.columns.get(column));
+            all.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let mut text = format!("### `{}`\n\n{}\n\n", self.name, self.what);
-        let rule = vec!["---"; self.columns.len()];
-        line(&mut text, &self.columns);
-        // Without spaces, as such rules are written.
-        let _ = writeln!(text, "|{}|", rule.join("|"));
+        line(&mut text, &self.columns, &widths);
+        for width in &widths {
+            let _ = write!(text, "|{}", "-".repeat(width + 2));
+        }
+        text.push_str("|\n");
         for row in &rows {
-            line(&mut text, row);
+            line(&mut text, row, &widths);
         }
         text
     }
 
     /// Each row as an object: its table, and each column's figure by the column's name.
-    pub(crate) fn records(&self) -> Vec<Map<String, Value>> {
+    pub fn records(&self) -> Vec<Map<String, Value>> {
         self.rows
             .iter()
             .map(|row| {
                 let cells = self.columns.iter().zip(row);
                 let mut record: Map<String, Value> = cells
-                    .map(|(column, cell)| ((*column).to_owned(), cell.json()))
+                    .map(|(column, cell)| (column.clone(), cell.json()))
                     .collect();
                 record.insert("table".to_owned(), json!(self.name));
                 record
@@ -122,11 +132,9 @@ impl Table {
     }
 }
 
-fn line(text: &mut String, cells: &[impl AsRef<str>]) {
-    for cell in cells {
-        text.push_str("| ");
-        text.push_str(cell.as_ref());
-        text.push(' ');
+fn line(text: &mut String, cells: &[String], widths: &[usize]) {
+    for (cell, width) in cells.iter().zip(widths) {
+        let _ = write!(text, "| {cell:width$} ");
     }
     text.push_str("|\n");
 }

@@ -2,34 +2,38 @@
 
 use anyhow::Result;
 use forebay::{ExecHandle, Vm};
+use serde::Deserialize;
 
-use crate::bench::Clock;
-use crate::bench::guest::HELPER;
-use crate::bench::streams::Streams;
+use crate::measure::Clock;
+use crate::measure::streams::Streams;
+use crate::vm::HELPER;
 
 /// What the others do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Others {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Others {
     /// Nothing: each holds a slot and a process.
+    #[serde(rename = "sleeping")]
     Sleep,
     /// They write without end, and are read as fast as they write.
+    #[serde(rename = "streaming")]
     Stream,
     /// They use up the processor.
+    #[serde(rename = "spinning")]
     Spin,
 }
 
 impl Others {
     /// Those beside whom this clock tells something. What spinning ones cost is time on the
     /// processor, not work: by counted instructions it would be their loops, and little else.
-    pub(crate) fn told_by(clock: Clock) -> &'static [Self] {
+    pub fn told_by(clock: Clock) -> &'static [Self] {
         match clock {
             Clock::Wall => &[Self::Sleep, Self::Stream, Self::Spin],
             Clock::Instructions => &[Self::Sleep, Self::Stream],
         }
     }
 
-    /// For the table.
-    pub(crate) fn name(self) -> &'static str {
+    /// For tables, and as a level of an experiment's factor.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Sleep => "sleeping",
             Self::Stream => "streaming",
@@ -38,7 +42,7 @@ impl Others {
     }
 
     /// Starts so many of them.
-    pub(crate) async fn start(self, vm: &Vm, count: usize) -> Result<Running> {
+    pub async fn start(self, vm: &Vm, count: usize) -> Result<Running> {
         if self == Self::Stream {
             return Ok(Running::Read(Streams::start(vm, count).await?));
         }
@@ -55,14 +59,16 @@ impl Others {
 }
 
 /// Others that run.
-pub(crate) enum Running {
+pub enum Running {
+    /// Whose output nobody waits for.
     Silent(Vec<ExecHandle>),
+    /// Whose output is read.
     Read(Streams),
 }
 
 impl Running {
     /// Kills them, and waits for their ends.
-    pub(crate) async fn end(self) -> Result<()> {
+    pub async fn end(self) -> Result<()> {
         match self {
             Self::Read(streams) => streams.end(),
             Self::Silent(mut commands) => {
