@@ -132,6 +132,17 @@ pub fn resident_beyond_guests() -> u64 {
     ours.map(|mapping| mapping.resident).sum()
 }
 
+/// Bytes of its guests' own memory that this process holds.
+///
+/// # Panics
+/// Where there is no `/proc`.
+#[must_use]
+pub fn resident_in_guests() -> u64 {
+    let mappings = Mapping::all();
+    let guests = mappings.iter().filter(|mapping| mapping.guest);
+    guests.map(|mapping| mapping.resident).sum()
+}
+
 /// One entry of `smaps`, as far as it matters.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Mapping {

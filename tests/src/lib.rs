@@ -23,6 +23,8 @@
 //! | `memory_watch` | the most memory that this process held over a time |
 //! | `executions` | following a command to its exit, and whether the VM is as before |
 //! | `held` | what PID 1 of a guest holds: memory, descriptors, threads, control groups |
+//! | [`measure`] | samples, tables and guests' work of benchmarks and experiments |
+//! | [`experiment`] | experiments: levels of factors, samples in random order, the report |
 //! | `host_use` | what this process holds: memory, descriptors, threads, mappings |
 //!
 //! | environment variable | says |
@@ -41,6 +43,7 @@ mod child;
 mod command;
 mod digest;
 mod executions;
+pub mod experiment;
 mod held;
 mod host_use;
 pub mod measure;
@@ -55,7 +58,7 @@ pub use command::command;
 pub use digest::{Sha256, sha256};
 pub use executions::{assert_answers, assert_slots_come_free, assert_slots_in_use, to_its_exit};
 pub use held::Held;
-pub use host_use::{HostUse, guest_mappings, resident_beyond_guests};
+pub use host_use::{HostUse, guest_mappings, resident_beyond_guests, resident_in_guests};
 pub use memory_watch::MemoryWatch;
 pub use pace::{CEILING, Within, in_rig, rounds, scaled};
 pub use seed::Seed;

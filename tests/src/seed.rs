@@ -16,22 +16,39 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// Seeded from `FOREBAY_SEED`, else from the clock. Prints the seed with what it is for, so
-    /// that a failure's output says how to repeat it.
+    /// Seeded from `FOREBAY_SEED`, else from the clock.
     ///
     /// # Panics
     /// If the variable holds no number.
     #[must_use]
-    pub fn announced(purpose: &str) -> Self {
-        let start = match std::env::var(VARIABLE) {
-            Ok(text) => parse(&text)
+    pub fn chosen() -> Self {
+        Self::new(match std::env::var(VARIABLE) {
+            Ok(text) => Self::parse(&text)
                 .unwrap_or_else(|| panic!("{VARIABLE} is {text:?}; it has to be a number")),
             Err(_) => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(1, |now| now.as_nanos() as u64),
-        };
-        println!("{purpose}: {VARIABLE}={start:#x} repeats it");
-        Self::new(start)
+        })
+    }
+
+    /// [`chosen`](Self::chosen), and printed with what it is for, so that a failure's output says how
+    /// to repeat it.
+    ///
+    /// # Panics
+    /// As `chosen`.
+    #[must_use]
+    pub fn announced(purpose: &str) -> Self {
+        let seed = Self::chosen();
+        println!("{purpose}: {VARIABLE}={seed} repeats it");
+        seed
+    }
+
+    /// A seed as a person writes it, in decimal or as `0x…`.
+    pub(crate) fn parse(text: &str) -> Option<u64> {
+        match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        }
     }
 
     /// With this seed.
@@ -70,13 +87,6 @@ impl Seed {
 impl fmt::Display for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.start)
-    }
-}
-
-fn parse(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
     }
 }
 

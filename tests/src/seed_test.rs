@@ -10,7 +10,7 @@ fn a_seed_repeats_its_bytes() {
 #[test]
 fn a_printed_seed_can_be_read_back() {
     let seed = Seed::new(0xfeed_0000_0000_0001);
-    assert_eq!(parse(&seed.to_string()), Some(seed.start()));
-    assert_eq!(parse("12"), Some(12));
-    assert_eq!(parse("twelve"), None);
+    assert_eq!(Seed::parse(&seed.to_string()), Some(seed.start()));
+    assert_eq!(Seed::parse("12"), Some(12));
+    assert_eq!(Seed::parse("twelve"), None);
 }

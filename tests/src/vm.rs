@@ -31,15 +31,19 @@ const CONSOLE_LINES: usize = 30;
 /// Without an image; the message says how to get one.
 #[must_use]
 pub fn image() -> Image {
+    find_image().unwrap_or_else(|error| panic!("no guest image to test with: {error}"))
+}
+
+/// [`image`], if there is one.
+pub(crate) fn find_image() -> Result<Image, forebay_images::Error> {
     let image = match std::env::var_os(IMAGE_VARIABLE) {
-        Some(directory) => Image::open(directory),
-        None => Image::default_cached(),
+        Some(directory) => Image::open(directory)?,
+        None => Image::default_cached()?,
     };
-    let image = match helper_layer() {
-        Some(layer) => image.and_then(|image| image.with_layer(layer)),
-        None => image,
-    };
-    image.unwrap_or_else(|error| panic!("no guest image to test with: {error}"))
+    match helper_layer() {
+        Some(layer) => image.with_layer(layer),
+        None => Ok(image),
+    }
 }
 
 /// The layer that holds [`HELPER`], if the environment names it.
