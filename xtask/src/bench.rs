@@ -180,7 +180,7 @@ fn under_load(
 }
 
 /// Processes wanting a processor over the last minutes.
-fn load() -> String {
+pub(crate) fn load() -> String {
     std::fs::read_to_string("/proc/loadavg").map_or_else(
         |_| "unknown".to_owned(),
         |text| text.split(' ').take(3).collect::<Vec<_>>().join(" "),

@@ -10,6 +10,7 @@ mod arrows;
 mod bench;
 mod demo;
 mod dependencies;
+mod experiment;
 #[cfg(test)]
 mod flow_contract_test;
 mod fuzz;
@@ -54,6 +55,8 @@ enum Task {
     Test(test::Options),
     /// Measures, beside QEMU where there is something to compare.
     Bench(bench::Options),
+    /// Runs an experiment and reports it: table, CSV, JSON and a page with plots.
+    Experiment(experiment::Options),
     /// Attacks the flow contract with the fuzz targets, guided by coverage.
     Fuzz(fuzz::Options),
     /// Runs a program of this machine, or a busybox command, inside the rig.
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::task(&terminal),
         Task::Test(options) => test::task(&options, &terminal),
         Task::Bench(options) => bench::task(&options, &terminal),
+        Task::Experiment(options) => experiment::task(&options, &terminal),
         Task::Fuzz(options) => fuzz::task(&options, &terminal),
         Task::Rig(options) => rig::task(&options, &terminal),
         Task::Lint => lint::task(),

@@ -63,6 +63,16 @@ pub(crate) fn build_program(package: &str, program: &str, profile: &str) -> Resu
     only(built, program)
 }
 
+/// Builds an example of a package in a profile.
+pub(crate) fn build_example(package: &str, example: &str, profile: &str) -> Result<PathBuf> {
+    let built = build(
+        cargo().args(["build", "-p", package, "--example", example]),
+        profile,
+        &[],
+    )?;
+    only(built, example)
+}
+
 /// Builds a program linked statically, with nothing to relocate at start: what runs as a guest's
 /// `/init` finds no dynamic linker there.
 ///
