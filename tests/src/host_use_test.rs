@@ -6,14 +6,21 @@ fn guests_memory_is_told_from_our_own() {
 7f00-7f10 rw-p 00000000 00:00 0
 Size:            1048576 kB
 Rss:              200000 kB
+Anonymous:         50000 kB
 VmFlags: rd wr mr mw me ac dc dd hg nr
 7f20-7f30 rw-p 00000000 00:00 0
 Rss:                  12 kB
 VmFlags: rd wr mr mw me ac
 ";
     let mappings = Mapping::parse(smaps);
-    let facts: Vec<_> = mappings.iter().map(|m| (m.resident, m.guest)).collect();
-    assert_eq!(facts, [(200_000 * 1024, true), (12 * 1024, false)]);
+    let facts: Vec<_> = mappings
+        .iter()
+        .map(|m| (m.resident, m.private, m.guest))
+        .collect();
+    assert_eq!(
+        facts,
+        [(200_000 * 1024, 50_000 * 1024, true), (12 * 1024, 0, false)]
+    );
 }
 
 #[test]

@@ -58,7 +58,9 @@ pub use command::command;
 pub use digest::{Sha256, sha256};
 pub use executions::{assert_answers, assert_slots_come_free, assert_slots_in_use, to_its_exit};
 pub use held::Held;
-pub use host_use::{HostUse, guest_mappings, resident_beyond_guests, resident_in_guests};
+pub use host_use::{
+    HostUse, guest_mappings, private_in_guests, resident_beyond_guests, resident_in_guests,
+};
 pub use memory_watch::MemoryWatch;
 pub use pace::{CEILING, Within, in_rig, rounds, scaled};
 pub use seed::Seed;

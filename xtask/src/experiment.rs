@@ -21,8 +21,6 @@ use crate::setup::{self, Guest};
 use crate::{rig, workspace};
 
 const DEADLINE: Duration = Duration::from_secs(2 * 3600);
-/// As users build it, unlike tests in the rig.
-const PROFILE: &str = "release";
 /// Where experiments are, one file each.
 const DIRECTORY: &str = "tests/examples";
 /// Where the program writes in L1.
@@ -59,15 +57,15 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
         Clock::Wall => Place::find(progress)?,
         Clock::Instructions => Place::Rig(Box::new(setup::rig(progress)?)),
     };
-    let experiment = workspace::build_example("forebay-tests", &name, PROFILE)?;
-    let report = workspace::build_program("forebay-tests", "forebay-report", PROFILE)?;
+    let experiment = workspace::build_example("forebay-tests", &name, place.profile())?;
+    let report = workspace::build_program("forebay-tests", "forebay-report", place.profile())?;
     let directory = workspace::root().join("target/experiments").join(&name);
     fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
     let measured = directory.join("measured.json");
 
     let mut report = Command::new(report);
     report.args([&measured, &directory]);
-    report.args(["--place", place.name()]);
+    report.args(["--place", place.name(), "--profile", place.profile()]);
     report.args(["--began", &said("date", &["-u", "+%F %T UTC"])]);
     report.args([
         "--commit",

@@ -20,6 +20,9 @@ struct Arguments {
     /// Where the experiment ran.
     #[arg(long, default_value = "on this machine")]
     place: String,
+    /// The cargo profile that it was built in.
+    #[arg(long, default_value = "unknown")]
+    profile: String,
     /// When it began.
     #[arg(long, default_value = "unknown")]
     began: String,
@@ -43,6 +46,7 @@ fn main() -> Result<ExitCode> {
         outcome: Outcome::read(&arguments.measured)?,
         host: Host {
             place: arguments.place,
+            profile: arguments.profile,
             began: arguments.began,
             commit: arguments.commit,
             load_before: arguments.load_before,

@@ -148,10 +148,11 @@ impl Outcome {
         samples.filter_map(|sample| Some((sample, sample.failure.as_deref()?)))
     }
 
-    /// Each measure at each point, the measures in their order, the points in theirs.
+    /// Each measure at each point that was visited, the measures in their order, the points in theirs.
     #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
-        let points = super::plan::points(&self.factors).unwrap_or_default();
+        let mut points = super::plan::points(&self.factors).unwrap_or_default();
+        points.retain(|point| self.samples.iter().any(|sample| sample.point == *point));
         let at = |point, measure| self.figure(point, measure);
         let measures = self.measures.iter();
         measures

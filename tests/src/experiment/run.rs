@@ -33,6 +33,7 @@ pub struct Experiment {
     about: String,
     options: Options,
     factors: Vec<Factor>,
+    only: fn(&Point) -> Result<bool>,
     repetitions: u32,
     patience: Duration,
 }
@@ -45,6 +46,7 @@ impl Experiment {
             about: String::new(),
             options,
             factors: Vec::new(),
+            only: |_| Ok(true),
             repetitions: USUALLY,
             patience: PATIENCE,
         }
@@ -67,6 +69,12 @@ impl Experiment {
             name: name.into(),
             levels: levels.into_iter().map(Into::into).collect(),
         });
+        self
+    }
+
+    /// Leaves out the points of which `which` says no: combinations that cannot be.
+    pub fn only(mut self, which: fn(&Point) -> Result<bool>) -> Self {
+        self.only = which;
         self
     }
 
@@ -93,7 +101,13 @@ impl Experiment {
         self,
         mut body: impl AsyncFnMut(&Point, &mut Sample) -> Result<()>,
     ) -> Result<()> {
-        let points = points(&self.factors)?;
+        let mut visited = Vec::new();
+        for point in points(&self.factors)? {
+            if (self.only)(&point)? {
+                visited.push(point);
+            }
+        }
+        ensure!(!visited.is_empty(), "an experiment without points");
         let repetitions = if self.options.quick {
             self.repetitions.min(QUICKLY)
         } else {
@@ -102,16 +116,16 @@ impl Experiment {
         ensure!(repetitions > 0, "an experiment of no repetitions");
         let mut seed = self.options.seed.map_or_else(Seed::chosen, Seed::new);
         let mut outcome = self.outcome(repetitions, &seed);
-        let visits = visits(points.len(), repetitions, &mut seed);
+        let visits = visits(visited.len(), repetitions, &mut seed);
         eprintln!(
             "{}: {} points, {repetitions} repetitions, in the order of seed {seed}; --seed {seed} \
              repeats it",
             self.name,
-            points.len()
+            visited.len()
         );
         let (last, width) = (visits.len() - 1, visits.len().to_string().len());
         for (number, visit) in visits.iter().enumerate() {
-            let point = &points[visit.point];
+            let point = &visited[visit.point];
             let mut sample = Sample::new(self.options.clock);
             let ended = within(self.patience, body(point, &mut sample)).await;
             let taken = outcome.take(visit.round, point, sample.into_recorded(), ended);

@@ -163,6 +163,24 @@ async fn times_are_in_milliseconds_of_the_clock() {
 }
 
 #[tokio::test]
+async fn a_point_that_cannot_be_is_not_visited_and_has_no_figure() {
+    let (experiment, path, _directory) = experiment();
+    let body = async |_: &Point, sample: &mut Sample| {
+        sample.record("size", "MiB", 1.0);
+        Ok(())
+    };
+    let only = experiment.only(|point| Ok(point.get::<String>("how")? == "b"));
+    only.run(body).await.unwrap();
+    let outcome = Outcome::read(&path).unwrap();
+    assert_eq!(outcome.samples.len(), 1 + 3);
+    let figures = outcome.figures();
+    let [figure] = figures.as_slice() else {
+        panic!("one point, {figures:?}");
+    };
+    assert_eq!(outcome.shown(&figure.point), "how b");
+}
+
+#[tokio::test]
 async fn an_experiment_without_factors_or_repetitions_is_refused() {
     let body = async |_: &Point, _: &mut Sample| Ok(());
     let (experiment, _path, _directory) = experiment();

@@ -41,6 +41,8 @@ pub struct Report {
 pub struct Host {
     /// What kind of place the experiment ran in: this machine, or the rig.
     pub place: String,
+    /// The cargo profile in which the experiment was built.
+    pub profile: String,
     /// When it began, in UTC.
     pub began: String,
     /// The version that was built.

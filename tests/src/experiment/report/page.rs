@@ -153,7 +153,13 @@ fn facts(page: &mut String, report: &Report) {
     }
     facts.extend([
         ("order", order),
-        ("forebay", format!("{} ({})", outcome.forebay, host.commit)),
+        (
+            "forebay",
+            format!(
+                "{} ({}), built in the profile {}",
+                outcome.forebay, host.commit, host.profile
+            ),
+        ),
         ("guest image", image.to_owned()),
     ]);
     page.push_str("<h2>How it was measured</h2>\n<table class=\"facts\">\n");

@@ -55,6 +55,7 @@ fn report() -> Report {
         },
         host: Host {
             place: "in the rig".to_owned(),
+            profile: "rig".to_owned(),
             began: "2026-01-02 03:04:05 UTC".to_owned(),
             commit: "abc1234".to_owned(),
             load_before: "1.00 1.10 1.20".to_owned(),
