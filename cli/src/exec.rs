@@ -17,7 +17,7 @@ use crate::status;
 Stdin, stdout and stderr are the command's. {EXIT_CODES}
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGALRM are passed on to the command; five \
-seconds later, or at the second one, it is killed. One that was ignored when this program began \
+seconds after one of the first four, or at the next of them, it is killed. One that was ignored when this program began \
 (nohup) stays ignored. The command is also killed when this program ends in any other way; the VM \
 goes on.
 

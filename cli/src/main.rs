@@ -6,6 +6,8 @@
 //! | [`run`] | `forebay run` and `forebay shell`: boot, run, end |
 //! | [`image`] | `forebay image`: building images, and their cache |
 //! | [`exec`] | `forebay exec`: attach, run |
+//! | [`snapshot`] | `forebay snapshot` and `forebay restore`: a VM that is saved, a command in a copy |
+//! | [`fork`] | `forebay fork`: many copies, and what each took |
 //! | [`top`] | `forebay top`: who is slow |
 //! | [`invocation`], [`values`] | the options of all that run a command, as one request |
 //! | [`command`] | one command from its start to its end: streams, terminal, signals, exit code |
@@ -24,11 +26,13 @@ mod command;
 mod detach_keys;
 mod doctor;
 mod exec;
+mod fork;
 mod image;
 mod invocation;
 mod relay;
 mod run;
 mod signals;
+mod snapshot;
 mod status;
 mod terminal;
 mod top;
@@ -65,6 +69,12 @@ enum Command {
     Image(image::Options),
     /// Runs one command in the microVM of another program and ends as the command did.
     Exec(exec::Options),
+    /// Boots a microVM, runs a command in it if one is given, and saves the VM.
+    Snapshot(snapshot::SnapshotOptions),
+    /// Runs one command in a copy of a saved microVM and ends as the command did.
+    Restore(snapshot::RestoreOptions),
+    /// Starts many copies of one microVM, runs a command in each, and says what each of them took.
+    Fork(fork::Options),
     /// Shows who is slow in the microVM of another program, live.
     Top(top::Options),
     /// Says whether this host can run microVMs and, if not, what to do.
@@ -91,6 +101,9 @@ fn main() -> ExitCode {
         Command::Shell(options) => run::shell(&options),
         Command::Image(options) => image::run(&options),
         Command::Exec(options) => exec::run(&options),
+        Command::Snapshot(options) => snapshot::snapshot(&options),
+        Command::Restore(options) => snapshot::restore(&options),
+        Command::Fork(options) => fork::run(&options),
         Command::Top(options) => top::run(&options),
         Command::Doctor(options) => doctor::run(&options),
     }) {

@@ -49,9 +49,9 @@ pub(crate) struct ShellOptions {
     circumstances: Circumstances,
 }
 
-const SIGNALS: &str = "\
+pub(crate) const SIGNALS: &str = "\
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGALRM are passed on to the command; five \
-seconds later, or at the second one, the VM is ended. One that was ignored when this program began \
+seconds after one of the first four, or at the next of them, the VM is ended. One that was ignored when this program began \
 (nohup) stays ignored.";
 
 /// What having a terminal means, for the help.
@@ -64,7 +64,7 @@ signal that ends a program, or a crash, `reset` does that.";
 
 /// The VM that a command runs in.
 #[derive(Args)]
-struct Machine {
+pub(crate) struct Machine {
     /// Virtual CPUs of the VM [default: 1].
     #[arg(long, value_name = "N", help_heading = "VM")]
     cpus: Option<u8>,
@@ -118,7 +118,7 @@ pub(crate) fn shell(options: &ShellOptions) -> Result<ExitCode> {
 fn boot_and_run(machine: &Machine, image: Image, invocation: &Invocation) -> Result<ExitCode> {
     command::within(invocation, async |process| {
         let vm = tokio::select! {
-            vm = machine.boot(image) => vm?,
+            vm = machine.boot(image, false) => vm?,
             signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
         };
         let code = command::run(invocation, vm.client(), process).await;
@@ -128,7 +128,7 @@ fn boot_and_run(machine: &Machine, image: Image, invocation: &Invocation) -> Res
 }
 
 impl Machine {
-    fn image(&self) -> Result<Image> {
+    pub(crate) fn image(&self) -> Result<Image> {
         let Some(given) = &self.image else {
             return Ok(Image::default_cached()?);
         };
@@ -138,8 +138,9 @@ impl Machine {
         }
     }
 
-    async fn boot(&self, image: Image) -> Result<Vm> {
-        let mut builder = Vm::builder().image(image);
+    /// Boots it; `forkable` if it is to be copied.
+    pub(crate) async fn boot(&self, image: Image, forkable: bool) -> Result<Vm> {
+        let mut builder = Vm::builder().image(image).forkable(forkable);
         if let Some(cpus) = self.cpus {
             builder = builder.cpus(cpus);
         }

@@ -1,7 +1,7 @@
 //! Run Linux microVMs on KVM, inside your own process.
 //!
-//! No daemon, no helper process, no global state; many VMs per process; only `/dev/kvm` is needed,
-//! not root.
+//! No daemon, no helper process, no global state but for one signal handler (below); many VMs per
+//! process; only `/dev/kvm` is needed, not root.
 //!
 //! | module | owns |
 //! |---|---|
@@ -14,6 +14,7 @@
 //! | `vcpu`, `vcpus` | virtual processors and their threads |
 //! | [`pause`](PausedMachine) | a machine that stands still |
 //! | [`snapshot`](SnapshotError) | a machine's state outside its memory, in a file and back |
+//! | [`template`](Template), [`restore`](Restore) | a VM at one moment, and the VMs that start from it |
 //! | `bus`, `devices`, `power` | who answers the guest's accesses |
 //! | `event_loop`, `deadline` | the VM's own thread |
 //! | [`console_log`](ConsoleLog), [`stop`](StopReason), [`boot_report`](BootReport), `diagnosis`, `guest_text` | what happened |
@@ -31,6 +32,15 @@
 //! sends. It is sent to one thread only and is open only while that thread is inside the guest, so
 //! the program's signal handlers are not touched. But while a VM lives the number is ours: one that
 //! is sent to the process may be taken by a vCPU and is then lost.
+//!
+//! # Copies
+//! [`Vm::template`] and [`Vm::snapshot`] make what any number of VMs can start from, with the commands
+//! that were running: see [`Template`], [`Restore`] and `docs/snapshot.md`.
+//!
+//! The first VM that starts from a snapshot's *file* installs a handler for `SIGBUS`, which the kernel
+//! raises where a mapped file was cut. It answers only for the memory of such VMs, ends the one that it
+//! happened to, and passes every other fault on to the handler that was there. Nothing else in the
+//! library is the whole process's.
 //!
 //! # In a program that forks
 //! All descriptors are close-on-exec. Guest memory is not inherited by a child and not part of a
@@ -127,3 +137,8 @@ pub mod agent_port {
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 mod readme {}
+
+/// As the README's.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/snapshot.md")]
+mod snapshots {}

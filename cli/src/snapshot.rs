@@ -1,0 +1,129 @@
+//! `forebay snapshot` and `forebay restore`: a VM that is saved when it is warm, and a command in a
+//! copy of it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use forebay::{SnapshotReport, Template, Vm};
+
+use crate::command;
+use crate::invocation::{EXIT_CODES, Invocation, Seat};
+use crate::run::{Machine, SIGNALS};
+use crate::status::{self, complain};
+
+const MIB: f64 = (1 << 20) as f64;
+
+#[derive(Args)]
+#[command(after_help = format!("\
+The files `memory` and `state` in DIR hold all that the guest has in memory. They are made for this \
+user alone, and must stay as they are while VMs run from them.
+
+A command that fails leaves no snapshot. {EXIT_CODES}
+
+{SIGNALS}"))]
+pub(crate) struct SnapshotOptions {
+    #[command(flatten)]
+    machine: Machine,
+    #[command(flatten)]
+    seat: Seat,
+    /// Where the snapshot goes; made if it is not there, and without a snapshot in it.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// What is run in the VM before it is saved, and its arguments. What it leaves running is saved
+    /// too, and goes on in every copy [default: nothing].
+    #[arg(last = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Args)]
+#[command(after_help = format!("\
+Stdin, stdout and stderr are the command's. {EXIT_CODES}
+
+{SIGNALS}"))]
+pub(crate) struct RestoreOptions {
+    #[command(flatten)]
+    copy: Copy,
+    #[command(flatten)]
+    seat: Seat,
+    /// The snapshot, as `forebay snapshot` made it.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The command, looked up in the guest, and its arguments.
+    #[arg(required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+/// What of a copy may differ from what was saved.
+#[derive(Args)]
+struct Copy {
+    /// Hostname of the copy [default: as it was].
+    #[arg(long, value_name = "NAME", help_heading = "VM")]
+    hostname: Option<String>,
+    /// A socket to be made, by which `forebay exec --attach` runs further commands in the copy.
+    #[arg(long, value_name = "PATH", help_heading = "VM")]
+    attach_socket: Option<PathBuf>,
+}
+
+pub(crate) fn snapshot(options: &SnapshotOptions) -> Result<ExitCode> {
+    let image = options.machine.image()?;
+    let invocation = Invocation::of(&options.seat, options.command.clone());
+    command::within(&invocation, async |process| {
+        let vm = tokio::select! {
+            vm = options.machine.boot(image, true) => vm?,
+            signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
+        };
+        let code = match options.command.is_empty() {
+            true => 0,
+            false => command::run(&invocation, vm.client(), process).await?,
+        };
+        if code == 0 {
+            let saved = tokio::select! {
+                saved = save(&vm, options) => saved?,
+                signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
+            };
+            complain(&format!(
+                "saved in {}: {:.1} MiB of memory, {:.2} MiB of state, {:.1?}",
+                options.directory.display(),
+                saved.memory_bytes as f64 / MIB,
+                saved.state_bytes as f64 / MIB,
+                saved.took
+            ));
+        }
+        vm.close().await;
+        Ok(code)
+    })
+}
+
+async fn save(vm: &Vm, options: &SnapshotOptions) -> Result<SnapshotReport> {
+    Ok(vm.snapshot(&options.directory).await?)
+}
+
+pub(crate) fn restore(options: &RestoreOptions) -> Result<ExitCode> {
+    let invocation = Invocation::of(&options.seat, options.command.clone());
+    command::within(&invocation, async |process| {
+        let template = Template::open(&options.directory)?;
+        if !template.is_clone_safe() {
+            complain(
+                "this snapshot was taken without bringing the guest to rest: what runs in it may draw \
+                 the random numbers that other copies draw",
+            );
+        }
+        let mut restore = template.fork();
+        if let Some(name) = &options.copy.hostname {
+            restore = restore.hostname(name);
+        }
+        if let Some(path) = &options.copy.attach_socket {
+            restore = restore.attach_socket(path);
+        }
+        let vm = tokio::select! {
+            vm = restore.start() => vm?,
+            signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
+        };
+        let code = command::run(&invocation, vm.client(), process).await;
+        vm.close().await;
+        code
+    })
+}
