@@ -232,3 +232,13 @@ fn a_record_that_is_changed_anywhere_is_refused_or_judged_and_nothing_panics() {
     // Most of it is registers, of which any value has the right form.
     assert!(taken > 0, "no change came as far as the rules");
 }
+
+#[test]
+fn the_form_of_version_1_is_what_it_was() {
+    let vm = VmV1 {
+        vcpus: Vec::new(),
+        chips: vec![1, 2],
+        clock: 3,
+    };
+    assert_eq!(form::encode(&vm), [0x83, 0x80, 0x42, 1, 2, 3]);
+}

@@ -87,3 +87,52 @@ fn a_timer_that_went_off_goes_off_again() {
     assert_eq!(timer(0), 500);
     assert_eq!(timer(700), 700);
 }
+
+#[test]
+fn the_form_of_version_1_is_what_it_was() {
+    let vcpu = VcpuV1 {
+        mp_state: 1,
+        regs: vec![2],
+        sregs: vec![3],
+        xsave: vec![4],
+        xcrs: vec![5],
+        debugregs: vec![6],
+        lapic: vec![7],
+        tsc_khz: Some(8),
+        cpuid: vec![9],
+        msrs: vec![10],
+        events: vec![11],
+    };
+    let mut golden = vec![0x8b, 1];
+    for part in 2..=7 {
+        golden.extend([0x41, part]);
+    }
+    golden.extend([8, 0x41, 9, 0x41, 10, 0x41, 11]);
+    assert_eq!(crate::snapshot::form::encode(&vcpu), golden);
+    let without = VcpuV1 {
+        tsc_khz: None,
+        ..vcpu
+    };
+    golden[14] = 0xf6;
+    assert_eq!(crate::snapshot::form::encode(&without), golden);
+}
+
+#[test]
+fn kvms_structs_have_the_lengths_that_they_have_in_version_1() {
+    // They are its interface, which does not change; a field more in the bindings would.
+    let lengths = [
+        (size_of::<kvm_regs>(), 144),
+        (size_of::<kvm_sregs>(), 312),
+        (size_of::<kvm_xsave>(), 4096),
+        (size_of::<kvm_xcrs>(), 392),
+        (size_of::<kvm_debugregs>(), 128),
+        (size_of::<kvm_lapic_state>(), 1024),
+        (size_of::<kvm_cpuid_entry2>(), 40),
+        (size_of::<kvm_msr_entry>(), 16),
+        (size_of::<kvm_vcpu_events>(), 64),
+        (size_of::<kvm_bindings::kvm_irqchip>(), 520),
+    ];
+    for (now, then) in lengths {
+        assert_eq!(now, then);
+    }
+}
