@@ -1,5 +1,6 @@
 //! Any bytes in the rings and chains of a driver, against the console device with the host's end
-//! of a connection behind its agent port.
+//! of a connection behind its agent port. The device may be saved and restored between any two
+//! steps, and what was saved may be changed.
 //!
 //! Rings are overwritten only between two calls of the device, not within one: what needs a change
 //! of memory under it is shown by the device's own tests. Who serves the agent's ring, the kick or
@@ -15,11 +16,12 @@ use forebay_exec_proto::host::{self, Config, Start, Stdin};
 use forebay_exec_proto::pair::argv;
 use forebay_exec_proto::{FRAME_MAX, Ready, Stream};
 use forebay_fuzz::{KINDS_FROM_GUEST, check_host, frame, limits};
-use forebay_virtio::MmioTransport;
 use forebay_virtio::mock::{self, Bell, MockDriver, Piece};
 use forebay_virtio::spec::{F_EVENT_IDX, F_INDIRECT_DESC, F_VERSION_1};
+use forebay_virtio::{MmioTransport, SavedTransport};
 use forebay_virtio_console::{
-    Budget, Closed, Console, ConsoleSink, Drained, Gate, HEADER_LEN, Outgoing, QueueIndex, Verdict,
+    Budget, Closed, Console, ConsoleSink, Drained, Gate, HEADER_LEN, Outgoing, QueueIndex,
+    SavedConsole, Verdict,
 };
 use vm_memory::{Bytes as _, GuestAddress};
 
@@ -111,8 +113,18 @@ impl ConsoleSink for Nowhere {
 struct Bench {
     judge: Arc<Judge>,
     console: Arc<Console>,
+    transport: Arc<MmioTransport>,
     driver: MockDriver,
     agent: guest::Conn,
+}
+
+fn device(judge: &Arc<Judge>) -> Arc<Console> {
+    Console::new(
+        judge.clone(),
+        Arc::new(Nowhere),
+        Arc::new(Bell::default()),
+        Arc::new(Bell::default()),
+    )
 }
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
@@ -140,19 +152,53 @@ impl Bench {
         })));
         let mem = mock::memory();
         let bell = Arc::new(Bell::default());
-        let console = Console::new(
-            judge.clone(),
-            Arc::new(Nowhere),
-            bell.clone(),
-            Arc::new(Bell::default()),
-        );
-        let transport = MmioTransport::new(mem.clone(), console.clone(), bell);
+        let console = device(&judge);
+        let transport = Arc::new(MmioTransport::new(mem.clone(), console.clone(), bell));
         Self {
             judge,
             console,
-            driver: MockDriver::new(mem, Arc::new(transport)),
+            transport: transport.clone(),
+            driver: MockDriver::new(mem, transport),
             agent: guest::Conn::new(),
         }
+    }
+
+    /// Goes on with another device, made of what this one was as it was held, or of something like
+    /// it. What is refused changes nothing.
+    fn restore(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let held = self.console.hold();
+        let mut records = [self.transport.save().encode(), held.save().encode()];
+        let mut honest = true;
+        for _ in 0..u.int_in_range(0..=3u8)? {
+            let record = &mut records[u.int_in_range(0..=1usize)?];
+            let at = u.int_in_range(0..=record.len() - 1)?;
+            record[at] = u.arbitrary()?;
+            honest = false;
+        }
+        let [registers, device_state] = &records;
+        let next = device(&self.judge);
+        let restored = SavedTransport::decode(registers).and_then(|registers| {
+            let saved = SavedConsole::decode(device_state)?;
+            let (mem, bell) = (self.driver.mem().clone(), Arc::new(Bell::default()));
+            let (transport, activation) =
+                MmioTransport::restore(&registers, mem, next.clone(), bell)?;
+            let again = next.restore(&saved, activation)?;
+            assert_eq!(again.save(), saved, "restoring it changed it");
+            Ok((transport, again, saved.is_connected()))
+        });
+        match restored {
+            // The gate is as it was: whoever restores both compares.
+            Ok((transport, again, connected)) if connected == self.judge.state().open => {
+                self.console = next;
+                self.transport = Arc::new(transport);
+                self.driver.attach(self.transport.clone());
+                drop(again);
+                self.turn();
+            }
+            Ok(_) => assert!(!honest, "it has another connection than the gate"),
+            Err(error) => assert!(!honest, "{error}"),
+        }
+        Ok(())
     }
 
     /// Resets the device, opens the agent's port, and has an honest agent run a command.
@@ -224,7 +270,7 @@ impl Bench {
     }
 
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        match u.int_in_range(0..=12u8)? {
+        match u.int_in_range(0..=13u8)? {
             0..=2 => self.chain(u)?,
             3 => {
                 let at = self.driver.descriptors(0).0 + u.int_in_range(0..=0x1_8000u64)?;
@@ -259,6 +305,7 @@ impl Bench {
                 self.driver.force_kick(CONTROL);
             }
             11 => self.application(u)?,
+            12 => self.restore(u)?,
             _ => self.connect(),
         }
         Ok(())
