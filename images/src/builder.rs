@@ -216,18 +216,13 @@ impl<'a> ImageBuilder<'a> {
         let step = progress.step("write image", None);
         work.complete()?;
         let described = self.write(&directory, &mut work)?;
-        let entry = store::publish(self.cache, &directory, &described)?;
-        if let (Some(name), Some(key)) =
-            (&self.name, entry.file_name().and_then(|key| key.to_str()))
-        {
-            store::name(self.cache, name, key)?;
-        }
+        let image = store::publish(self.cache, &directory, &described, self.name.as_deref())?;
         step.finish(&format!(
             "digest {}",
             described.digest.get(..16).unwrap_or_default()
         ));
         Ok(Built {
-            image: Image::open(entry)?,
+            image,
             notes: work.notes.lines(),
         })
     }

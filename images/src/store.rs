@@ -176,21 +176,52 @@ pub fn remove(cache: &Cache, reference: &str) -> Result<Removed> {
     })
 }
 
-/// Puts an image into the cache, all at once: `directory` with its description and files, which must
-/// lie in the cache's file system, becomes its entry. If an equal image is there, that one stays.
-pub(crate) fn publish(cache: &Cache, directory: &Path, described: &Described) -> Result<PathBuf> {
-    let blobs = cache.root().join(BLOBS);
+/// Puts an image into the cache, all at once, and gives it a name: `directory` with its description
+/// and files, which must lie in the cache's file system, becomes its entry. If an equal image is
+/// there, that one stays.
+pub(crate) fn publish(
+    cache: &Cache,
+    directory: &Path,
+    described: &Described,
+    name: Option<&str>,
+) -> Result<Image> {
+    // Until it is opened, so that nobody removes it before.
     let _alone = cache.lock(LOCK)?;
     let digest = &described.digest;
-    let entry = cache.path(CACHE_KIND, digest.get(..DIGITS).unwrap_or(digest));
-    if Image::open(&entry).is_ok() {
-        return Ok(entry);
+    let key = digest.get(..DIGITS).unwrap_or(digest);
+    let entry = cache.path(CACHE_KIND, key);
+    let image = match Image::open(&entry) {
+        Ok(image) => image,
+        Err(_) => {
+            share(cache, &described.files)?;
+            // What is there and cannot be opened is of no use to anybody.
+            cache::remove_tree(&entry)?;
+            let parent = cache.root().join(CACHE_KIND);
+            fs::create_dir_all(&parent).map_err(Error::file("create", &parent))?;
+            fs::rename(directory, &entry).map_err(Error::file("create", &entry))?;
+            Image::open(entry)?
+        }
+    };
+    if let Some(name) = name {
+        point(cache, name, key)?;
     }
+    Ok(image)
+}
+
+/// Gives a name to an entry of the cache; whoever opens it meanwhile gets the old or the new one.
+pub(crate) fn name(cache: &Cache, name: &str, entry: &str) -> Result<()> {
+    let _alone = cache.lock(LOCK)?;
+    point(cache, name, entry)
+}
+
+/// Makes each file the blob of its contents, or takes the place of the one that is there.
+fn share(cache: &Cache, files: &[(PathBuf, String)]) -> Result<()> {
+    let blobs = cache.root().join(BLOBS);
     fs::create_dir_all(&blobs).map_err(Error::file("create", &blobs))?;
-    for (file, sha256) in &described.files {
+    for (file, sha256) in files {
         let blob = blobs.join(sha256);
-        let shared = fs::metadata(&blob).ok().zip(fs::metadata(file).ok());
-        if shared.is_some_and(|(blob, file)| blob.len() == file.len()) {
+        let both = fs::metadata(&blob).ok().zip(fs::metadata(file).ok());
+        if both.is_some_and(|(blob, file)| blob.len() == file.len()) {
             fs::remove_file(file).map_err(Error::file("replace", file))?;
             fs::hard_link(&blob, file).map_err(Error::file("link", file))?;
         } else {
@@ -199,17 +230,11 @@ pub(crate) fn publish(cache: &Cache, directory: &Path, described: &Described) ->
             fs::hard_link(file, &blob).map_err(Error::file("link", &blob))?;
         }
     }
-    // What is there and cannot be opened is of no use to anybody.
-    cache::remove_tree(&entry)?;
-    let parent = cache.root().join(CACHE_KIND);
-    fs::create_dir_all(&parent).map_err(Error::file("create", &parent))?;
-    fs::rename(directory, &entry).map_err(Error::file("create", &entry))?;
-    Ok(entry)
+    Ok(())
 }
 
-/// Points a name at an entry of the cache, in one step: whoever opens it meanwhile gets the old or the
-/// new one.
-pub(crate) fn name(cache: &Cache, name: &str, entry: &str) -> Result<()> {
+/// Points a name at an entry, in one step.
+fn point(cache: &Cache, name: &str, entry: &str) -> Result<()> {
     let link = cache.path(CACHE_KIND, name);
     if fs::read_link(&link).is_ok_and(|target| target == Path::new(entry)) {
         return Ok(());

@@ -21,11 +21,7 @@ fn put(cache: &Cache, name_given: Option<&str>, kernel: &str, layer: &str) -> Im
         origin: BTreeMap::new(),
     };
     let described = describe(&directory, parts).unwrap();
-    let entry = publish(cache, &directory, &described).unwrap();
-    if let Some(given) = name_given {
-        name(cache, given, entry.file_name().unwrap().to_str().unwrap()).unwrap();
-    }
-    Image::open(entry).unwrap()
+    publish(cache, &directory, &described, name_given).unwrap()
 }
 
 fn cache() -> (tempfile::TempDir, Cache) {

@@ -254,12 +254,18 @@ pub(crate) fn cpio(tree: &Tree) -> Vec<u8> {
     out
 }
 
-/// All entries of a tree as the guest's kernel would find them.
+/// All entries of a tree as the guest's kernel would find them: each in a directory that came before.
 pub(crate) fn entries(tree: &Tree) -> Vec<(newc::Header, Vec<u8>)> {
     let archive = cpio(tree);
     let mut rest = &archive[..];
-    let mut entries = Vec::new();
+    let mut entries: Vec<(newc::Header, Vec<u8>)> = Vec::new();
     while let Some(entry) = newc::read(&mut rest, u32::MAX).unwrap() {
+        if let Some(slash) = entry.0.name.iter().rposition(|byte| *byte == b'/') {
+            let parent = &entry.0.name[..slash];
+            let found = entries.iter().find(|(header, _)| header.name == parent);
+            let kind = found.map(|(header, _)| header.mode & newc::TYPE_MASK);
+            assert_eq!(kind, Some(newc::DIRECTORY), "{:?}", entry.0);
+        }
         entries.push(entry);
     }
     entries
