@@ -23,10 +23,18 @@ pub(crate) fn each<'a, R: Read + 'a>(
     entries: io::Result<Entries<'a, R>>,
     mut visit: impl FnMut(&Described, &mut Entry<'a, R>) -> Result<(), Refused>,
 ) -> Result<()> {
-    let unreadable = |after: &[u8], error: io::Error| Error::Archive {
-        archive: archive.to_owned(),
-        entry: String::from_utf8_lossy(after).into_owned(),
-        reason: format!("behind it, the archive cannot be read: {error}"),
+    let unreadable = |after: &[u8], error: io::Error| {
+        let text = error.to_string();
+        // What follows quotes the header, whatever bytes those are.
+        let error = text.lines().next().unwrap_or_default();
+        Error::Archive {
+            archive: archive.to_owned(),
+            entry: String::from_utf8_lossy(after).into_owned(),
+            reason: match after {
+                b"" => format!("this cannot be read as a tar archive: {error}"),
+                _ => format!("behind it, the archive cannot be read: {error}"),
+            },
+        }
     };
     let entries = entries.map_err(|error| unreadable(b"", error))?;
     let mut extensions = Extensions::default();

@@ -115,3 +115,35 @@ fn a_missing_default_names_the_command_that_builds_it() {
     let error = Image::default_in(&Cache::at(dir.path())).unwrap_err();
     assert!(error.to_string().contains("cargo xtask image"), "{error}");
 }
+
+#[test]
+fn an_image_that_says_nothing_of_its_commands_is_in_the_form_that_older_versions_read() {
+    let dir = tempfile::tempdir().unwrap();
+    write_image(dir.path(), "");
+    let text = fs::read_to_string(dir.path().join(DESCRIPTION)).unwrap();
+    assert!(
+        text.contains("\"format\": 1") && !text.contains("config"),
+        "{text}"
+    );
+    assert!(Image::open(dir.path()).unwrap().command().is_empty());
+}
+
+#[test]
+fn a_layer_of_an_older_description_is_taken_to_unpack_to_its_own_length() {
+    let dir = tempfile::tempdir().unwrap();
+    write_image(dir.path(), "");
+    let path = dir.path().join(DESCRIPTION);
+    let need = Image::open(dir.path()).unwrap().memory_need();
+    assert_eq!((need.kernel, need.archives, need.unpacked), (6, 5, 8192));
+    let text = fs::read_to_string(&path).unwrap();
+    let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
+    older["initramfs"][0]
+        .as_object_mut()
+        .unwrap()
+        .remove("unpacked")
+        .unwrap();
+    fs::write(&path, older.to_string()).unwrap();
+    let need = Image::open(dir.path()).unwrap().memory_need();
+    assert_eq!((need.archives, need.unpacked), (5, 5));
+    assert_eq!(need.least_bytes(), 6 + 5 + 2 * 5 + (8 << 20));
+}

@@ -379,7 +379,10 @@ fn a_cut_archive_is_refused_where_it_ends() {
 
 #[test]
 fn noise_is_refused() {
-    assert!(refusal(&[&[0x5a; 2048]]).contains("cannot be read"));
+    let text = refusal(&[&[0x5a; 2048]]);
+    assert!(text.contains("cannot be read as a tar archive"), "{text}");
+    let text = refusal(&[&b"root:x:0:0\n".repeat(200)]);
+    assert!(!text.contains('\n'), "{text}");
 }
 
 #[test]

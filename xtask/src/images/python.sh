@@ -14,10 +14,11 @@ class Check(unittest.TestCase):
         self.assertEqual(json.loads(json.dumps(value)), value)
 
     def test_sqlite(self):
-        with sqlite3.connect(os.path.join(tempfile.mkdtemp(), "db")) as db:
-            db.execute("create table t (n integer)")
-            db.executemany("insert into t values (?)", [(n,) for n in range(1000)])
-            self.assertEqual(db.execute("select sum(n) from t").fetchone(), (499500,))
+        db = sqlite3.connect(os.path.join(tempfile.mkdtemp(), "db"))
+        db.execute("create table t (n integer)")
+        db.executemany("insert into t values (?)", [(n,) for n in range(1000)])
+        self.assertEqual(db.execute("select sum(n) from t").fetchone(), (499500,))
+        db.close()
 
     def test_digests_and_compression(self):
         data = random.Random(1).randbytes(1 << 20)
@@ -45,10 +46,13 @@ class Check(unittest.TestCase):
                 writer.write((await reader.readline()).upper())
                 writer.close()
 
-            server = await asyncio.start_server(answer, "127.0.0.1", 0)
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            writer.write(b"ping\n")
-            return await reader.readline()
+            async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+                address = server.sockets[0].getsockname()
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(b"ping\n")
+                answered = await reader.readline()
+                writer.close()
+                return answered
 
         self.assertEqual(asyncio.run(talk()), b"PING\n")
 
