@@ -14,9 +14,7 @@ const ELF_MAGIC: &[u8] = b"\x7fELF";
 /// The `vmlinux` in a bzImage; `None` if it cannot be taken out.
 pub(super) fn uncompressed(bzimage: &[u8]) -> Option<Vec<u8>> {
     let (frame, len) = payload(bzimage)?;
-    let mut frame = frame.to_vec();
-    narrow_window(&mut frame, len);
-    let mut decoder = ruzstd::decoding::StreamingDecoder::new(&frame[..]).ok()?;
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(frame).ok()?;
     let mut vmlinux = Vec::with_capacity(len as usize);
     // One more byte than it should be, so that a longer one is seen.
     let mut bounded = (&mut decoder).take(u64::from(len) + 1);
@@ -42,25 +40,6 @@ fn payload(bzimage: &[u8]) -> Option<(&[u8], u32)> {
     let (frame, len) = bzimage.get(start..end)?.split_last_chunk()?;
     let len = u32::from_le_bytes(*len);
     (frame.starts_with(ZSTD_MAGIC) && len <= LEN_MAX).then_some((frame, len))
-}
-
-/// Lowers a frame's window to what its content can need. Kernels are compressed as a stream of
-/// unknown length, with a window of 128 MiB that the decoder rightly refuses to allocate; no offset
-/// in the frame can reach further back than its content is long.
-fn narrow_window(frame: &mut [u8], content: u32) {
-    const DESCRIPTOR: usize = 4;
-    const WINDOW: usize = 5;
-    /// In the descriptor: there is no window, its place holds the content's length.
-    const SINGLE_SEGMENT: u8 = 1 << 5;
-    let exponent = content.next_power_of_two().trailing_zeros().max(10) - 10;
-    let window = (exponent as u8) << 3;
-    if frame
-        .get(DESCRIPTOR)
-        .is_some_and(|d| d & SINGLE_SEGMENT == 0)
-        && let Some(said) = frame.get_mut(WINDOW)
-    {
-        *said = window.min(*said);
-    }
 }
 
 #[cfg(test)]
