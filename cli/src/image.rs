@@ -1,5 +1,6 @@
 //! `forebay image`: building images, and the cache that they are in.
 
+mod kernel;
 mod report;
 
 use std::path::PathBuf;
@@ -8,13 +9,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use forebay::Image;
-use forebay_images::kernel::{self, Fragment};
+use forebay_images::kernel::{Fragment, get_or_build};
 use forebay_images::store::{self, Removed};
-use forebay_images::{
-    Built, Cache, DebianRoot, Foundation, ImageBuilder, KernelKind, Source, default_image,
-};
+use forebay_images::{Built, Cache, DebianRoot, Foundation, ImageBuilder, Source, default_image};
 
 use crate::values;
+use kernel::Kernel;
 use report::{Lines, size};
 
 /// The variable that container tools and distributions take for the newest time in what they build.
@@ -80,9 +80,17 @@ struct Build {
     /// Most that its files may take [default: 8g].
     #[arg(long, value_name = "SIZE", value_parser = values::size, requires = "source")]
     size_limit: Option<u64>,
-    /// Kernel, an uncompressed vmlinux [default: the default image's].
-    #[arg(long, value_name = "FILE", requires = "source")]
-    kernel: Option<PathBuf>,
+    /// `minimal`, the default image's; `minimal-shared`, for guests of several vCPUs on fewer
+    /// processors; `debian`, Debian's cloud kernel with the modules it needs; or a file, a vmlinux
+    /// or bzImage.
+    #[arg(
+        long,
+        value_name = "KERNEL",
+        value_parser = Kernel::parse,
+        default_value = "minimal",
+        requires = "source"
+    )]
+    kernel: Kernel,
     /// The agent, a static program [default: the default image's].
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
@@ -179,9 +187,7 @@ impl Build {
 
     fn image(&self, cache: &Cache, source: &Source) -> Result<Image> {
         let mut foundation = Foundation::of(&Image::default_in(cache)?)?;
-        if let Some(kernel) = &self.kernel {
-            foundation = foundation.with_kernel(kernel, KernelKind::Vmlinux, "");
-        }
+        foundation = self.kernel.put_into(foundation, cache)?;
         if let Some(init) = &self.init {
             foundation = foundation.with_init(init)?;
         }
@@ -207,7 +213,7 @@ impl Build {
     }
 
     fn default_image(&self, cache: &Cache) -> Result<Image> {
-        let kernel = kernel::get_or_build(cache, &Fragment::microvm(), &Lines)?;
+        let kernel = get_or_build(cache, &Fragment::microvm(), &Lines)?;
         let busybox = default_image::busybox(cache, &Lines)?;
         let kept;
         let init = match &self.init {

@@ -9,7 +9,9 @@
 //! run), not over names or origins: equal digests boot equal guests.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +48,24 @@ pub enum KernelKind {
 }
 
 impl KernelKind {
+    /// What a kernel file seems to be: a bzImage if it has the header of one, else a `vmlinux`.
+    /// Whether it can be booted is found out when it is.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be read.
+    pub fn of_file(path: &Path) -> Result<Self> {
+        const HEADER: (u64, [u8; 4]) = (0x202, *b"HdrS");
+        let mut magic = [0; 4];
+        let file = File::open(path).map_err(Error::file("open", path))?;
+        match file.read_exact_at(&mut magic, HEADER.0) {
+            Ok(()) if magic == HEADER.1 => Ok(Self::BzImage),
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                Err(Error::file("read", path)(error))
+            }
+            _ => Ok(Self::Vmlinux),
+        }
+    }
+
     /// As in `image.json`.
     fn name(self) -> &'static str {
         match self {

@@ -147,3 +147,21 @@ fn a_layer_of_an_older_description_is_taken_to_unpack_to_its_own_length() {
     assert_eq!((need.archives, need.unpacked), (5, 5));
     assert_eq!(need.least_bytes(), 6 + 5 + 2 * 5 + (8 << 20));
 }
+
+#[test]
+fn the_kind_of_a_kernel_is_seen_in_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kernel");
+    let mut bzimage = vec![0; 0x300];
+    bzimage[0x202..0x206].copy_from_slice(b"HdrS");
+    for (content, kind) in [
+        (&bzimage[..], KernelKind::BzImage),
+        (&bzimage[..0x204], KernelKind::Vmlinux),
+        (b"\x7fELF", KernelKind::Vmlinux),
+    ] {
+        fs::write(&path, content).unwrap();
+        assert_eq!(KernelKind::of_file(&path).unwrap(), kind);
+    }
+    let error = KernelKind::of_file(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::File { .. }), "{error}");
+}

@@ -47,6 +47,12 @@ pub(crate) trait AgentSide: Gate {
     /// [`expire`](Self::expire) and [`tick`](Self::tick) are called that much later by themselves.
     fn postponed(&self, _by: Duration) {}
 
+    /// Whether there is a connection on this side, for a machine that is restored; `None` if that is
+    /// of no interest.
+    fn expects_connection(&self) -> Option<bool> {
+        None
+    }
+
     /// Whether the agent takes commands. Asked when the boot deadline is over.
     fn is_ready(&self) -> bool {
         false

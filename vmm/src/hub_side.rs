@@ -23,6 +23,9 @@ use forebay_virtio_console::{Closed, Gate, HEADER_LEN, Outgoing, Verdict};
 use crate::agent::{AgentSide, Tick};
 use crate::stop::StopReason;
 
+/// The device saves a frame that is partly placed, and takes none back that is longer than any.
+const _: () = assert!(forebay_exec::FRAME_MAX == forebay_virtio_console::FRAME_MAX);
+
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// Unanswered pings after which the guest is looked at.
 const SILENT_AFTER: u32 = 2;
@@ -171,6 +174,10 @@ impl AgentSide for HubSide {
 
     fn expire(&self) -> Option<Instant> {
         self.hub.expire()
+    }
+
+    fn expects_connection(&self) -> Option<bool> {
+        Some(self.is_ready())
     }
 
     fn postponed(&self, by: Duration) {

@@ -114,6 +114,15 @@ impl Machine {
         let vm: VmV1 = form::decode(RECORD, &records.take(RECORD, VERSION)?)?;
         let saved = SavedDevices::take(&mut records)?;
         records.finish()?;
+        let connected = saved.console.is_connected();
+        if agent
+            .expects_connection()
+            .is_some_and(|expected| expected != connected)
+        {
+            return Err(RestoreError::Machine {
+                rule: "the agent's port is open on one side of the device and closed on the other",
+            });
+        }
         if memory.len() != shape.memory {
             return Err(RestoreError::Machine {
                 rule: "its memory has not the length that the state file says",
