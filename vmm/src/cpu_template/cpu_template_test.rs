@@ -172,6 +172,13 @@ fn a_level_leaves_what_it_names_and_what_a_guest_needs_and_no_unknown_flag() {
         register: CpuidRegister::Edx,
     };
     assert_eq!(unnamed.of(&mut leaves), Some(&mut 0));
+    // AMD says again what leaf 1 says.
+    let repeated = Place {
+        leaf: 0x8000_0001,
+        subleaf: 0,
+        register: CpuidRegister::Edx,
+    };
+    assert_ne!(*repeated.of(&mut leaves).unwrap() & 1 << 24, 0, "fxsr");
     // Protection against speculation is not a matter of level.
     let spec_ctrl = Place {
         subleaf: 0,

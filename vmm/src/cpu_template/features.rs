@@ -94,6 +94,8 @@ pub(super) const NEEDED: [&str; 23] = [
 /// follows from the host's microcode and which a guest's kernel should know, and what KVM offers.
 fn left_anyway(place: Place) -> u32 {
     match place {
+        // What AMD repeats there of leaf 1.
+        AMD_EDX => 0x0183_f3ff,
         // md_clear, spec_ctrl, intel_stibp, flush_l1d, arch_capabilities, ssbd
         EXTENDED_EDX => 1 << 10 | 0b11 << 26 | 0b11 << 28 | 1 << 31,
         // ibpb, ibrs, stibp, their preferences, ssbd in its two forms and not being needed
