@@ -1,4 +1,5 @@
 use super::*;
+use crate::turn::turn;
 
 #[test]
 fn guests_memory_is_told_from_our_own() {
@@ -51,8 +52,9 @@ fn a_descriptor_and_a_thread_more_are_seen() {
     assert!(thread.join().unwrap().is_err());
 }
 
-#[test]
-fn touched_memory_counts_as_resident() {
+#[tokio::test]
+async fn touched_memory_counts_as_resident() {
+    let _turn = turn().await;
     let before = resident_beyond_guests();
     let block = vec![1_u8; 32 << 20];
     assert!(
