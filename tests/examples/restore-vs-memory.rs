@@ -18,7 +18,7 @@ const MIB: f64 = 1_048_576.0;
 async fn main() -> Result<()> {
     let options = Options::from_arguments();
     let (memory, filled) = if options.quick {
-        (vec![64, 512, 2048], vec![0, 16])
+        (vec![64, 512, 4096], vec![0, 16])
     } else {
         (vec![64, 256, 1024, 2048, 4096], vec![0, 16, 128])
     };
