@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use crate::cache::Scratch;
 use crate::debian_root::DebianRoot;
 use crate::image::{self, Described, Parts};
+use crate::kernel::cloud::CloudKernel;
 use crate::layer::Unpack;
 use crate::notes::Notes;
 use crate::progress::Progress;
@@ -68,7 +69,8 @@ pub struct Foundation {
     kernel_kind: KernelKind,
     init: Vec<u8>,
     cmdline: String,
-    layers: Vec<PathBuf>,
+    /// An archive of them, whose files go into the root.
+    modules: Option<PathBuf>,
     origin: BTreeMap<String, String>,
 }
 
@@ -94,7 +96,7 @@ impl Foundation {
                 reason: "there is no init in it".to_owned(),
             })?,
             cmdline: image.cmdline().to_owned(),
-            layers: Vec::new(),
+            modules: None,
             origin: origin
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect(),
@@ -106,26 +108,32 @@ impl Foundation {
         &self.init
     }
 
-    /// With another kernel, and words for its command line.
+    /// With another kernel.
     #[must_use]
-    pub fn with_kernel(
-        mut self,
-        path: impl Into<PathBuf>,
-        kind: KernelKind,
-        cmdline: &str,
-    ) -> Self {
+    pub fn with_kernel(mut self, path: impl Into<PathBuf>, kind: KernelKind) -> Self {
         self.kernel = path.into();
         self.kernel_kind = kind;
-        self.cmdline = cmdline.to_owned();
+        self.cmdline.clear();
+        self.modules = None;
         self.origin.clear();
         self
     }
 
-    /// With one more layer between root and init, such as a kernel's modules.
+    /// With the distribution's kernel and its modules, which PID 1 loads.
     #[must_use]
-    pub fn with_layer(mut self, archive: impl Into<PathBuf>) -> Self {
-        self.layers.push(archive.into());
-        self
+    pub fn with_cloud_kernel(self, kernel: &CloudKernel) -> Self {
+        let (file, kind) = kernel.file();
+        let facts = &kernel.facts;
+        let mut foundation = self.with_kernel(file, kind);
+        foundation.modules = Some(kernel.modules.clone());
+        foundation.origin = [
+            ("kernel.release", &facts.release),
+            ("kernel.package", &facts.package),
+            ("kernel.version", &facts.version),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.clone()))
+        .into();
+        foundation
     }
 
     /// With another init: a static program.
@@ -214,7 +222,7 @@ impl<'a> ImageBuilder<'a> {
         };
         self.read(source, &scratch, &mut work, progress)?;
         let step = progress.step("write image", None);
-        work.complete()?;
+        work.complete(self.foundation.modules.as_deref())?;
         let described = self.write(&directory, &mut work)?;
         let image = store::publish(self.cache, &directory, &described, self.name.as_deref())?;
         step.finish(&format!(
@@ -287,29 +295,22 @@ impl<'a> ImageBuilder<'a> {
         work.tree
             .write(BufWriter::with_capacity(1 << 20, file), &root)?;
         init.write_file(&directory.join("init.cpio"))?;
-        let copy = |from: &Path, name: &str| {
-            let copied = fs::copy(from, directory.join(name));
-            copied.map_err(Error::file("copy", from))
+        let kernel = match foundation.kernel_kind {
+            KernelKind::Vmlinux => "vmlinux",
+            KernelKind::BzImage => "vmlinuz",
         };
-        copy(&foundation.kernel, "vmlinux")?;
-        let mut layers = vec![("root.cpio".to_owned(), work.tree.unpacked_len())];
-        for (number, layer) in foundation.layers.iter().enumerate() {
-            let name = format!("layer-{number}.cpio");
-            let len = copy(layer, &name)?;
-            layers.push((name, len));
-        }
-        layers.push(("init.cpio".to_owned(), init.unpacked_len()));
-        let layers: Vec<_> = layers
-            .iter()
-            .map(|(name, len)| (name.as_str(), *len))
-            .collect();
+        fs::copy(&foundation.kernel, directory.join(kernel))
+            .map_err(Error::file("copy", &foundation.kernel))?;
         image::describe(
             directory,
             Parts {
                 name: self.name.as_deref().unwrap_or_default(),
-                kernel: "vmlinux",
+                kernel,
                 kernel_kind: foundation.kernel_kind,
-                initramfs: &layers,
+                initramfs: &[
+                    ("root.cpio", work.tree.unpacked_len()),
+                    ("init.cpio", init.unpacked_len()),
+                ],
                 cmdline: &foundation.cmdline,
                 config: std::mem::take(&mut work.config),
                 origin: std::mem::take(&mut work.origin),
@@ -329,7 +330,7 @@ struct Work {
 
 impl Work {
     /// Adds what a guest needs of its root, and takes away what would be in the agent's way.
-    fn complete(&mut self) -> Result<()> {
+    fn complete(&mut self, modules: Option<&Path>) -> Result<()> {
         // So that links of the root are followed.
         self.tree.begin_layer();
         if self.tree.remove(INIT) {
@@ -340,11 +341,31 @@ impl Work {
                 self.add_directory(place, mode)?;
             }
         }
+        if let Some(modules) = modules {
+            self.add_files(modules)?;
+        }
         // As container tools make it.
         if let Some(workdir) = self.config.workdir.clone() {
             let place = workdir.trim_start_matches('/').as_bytes();
             if !place.is_empty() && self.tree.get(place).is_none() {
                 self.add_directory(place, 0o755)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the files of an archive of ours into the root, where the root's own links lead: as a layer
+    /// above it, `/lib` would take the place of a link to `/usr/lib`.
+    fn add_files(&mut self, archive: &Path) -> Result<()> {
+        let failed = |error: io::Error| Error::file("read", archive)(error);
+        let mut reader = BufReader::new(File::open(archive).map_err(failed)?);
+        while let Some((header, contents)) = newc::read(&mut reader, u32::MAX).map_err(failed)? {
+            if header.mode & newc::TYPE_MASK == newc::REGULAR {
+                let node = Node {
+                    meta: Meta::of_root(header.mode & !newc::TYPE_MASK),
+                    kind: Kind::File(Contents::Bytes(contents)),
+                };
+                self.tree.insert(&header.name, node).map_err(refused)?;
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ fn foundation(dir: &Path) -> Foundation {
         kernel_kind: KernelKind::Vmlinux,
         init: b"our init".to_vec(),
         cmdline: String::new(),
-        layers: Vec::new(),
+        modules: None,
         origin: BTreeMap::from([("kernel.release".to_owned(), "1".to_owned())]),
     }
 }
@@ -155,6 +155,34 @@ fn the_configuration_is_kept_counts_for_the_digest_and_its_directory_is_made() {
     fs::write(image.directory().join("image.json"), changed).unwrap();
     let opened = Image::open(image.directory());
     assert!(opened.is_err() || opened.unwrap().digest() != image.digest());
+}
+
+#[test]
+fn modules_of_a_kernel_go_where_the_root_s_links_lead() {
+    let place = Place::new();
+    let archive = place.dir.path().join("modules.cpio");
+    let mut modules = InitramfsBuilder::new();
+    modules.file("lib/modules/6/virtio.ko", 0o644, "module");
+    modules.file("etc/forebay/modules", 0o644, "list");
+    modules.write_file(&archive).unwrap();
+    let mut foundation = foundation(place.dir.path());
+    foundation.modules = Some(archive);
+    foundation.kernel_kind = KernelKind::BzImage;
+    let layer = vec![
+        Item::symlink("lib", "usr/lib"),
+        Item::file("usr/lib/ld.so", "linker"),
+    ];
+    let source = place.layout("oci", &[layer]);
+    let built = ImageBuilder::new(&place.cache, foundation)
+        .build(&source, &Quiet)
+        .unwrap();
+    let root = root_of(&built.image);
+    assert_eq!(root["lib"], (0o120777, b"usr/lib".to_vec()));
+    assert_eq!(root["usr/lib/ld.so"].1, b"linker");
+    assert_eq!(root["usr/lib/modules/6/virtio.ko"].1, b"module");
+    assert_eq!(root["etc/forebay/modules"].1, b"list");
+    assert_eq!(built.image.kernel_kind(), KernelKind::BzImage);
+    assert!(built.image.kernel().ends_with("vmlinuz"));
 }
 
 #[test]

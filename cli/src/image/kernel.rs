@@ -38,16 +38,10 @@ impl Kernel {
             Self::MinimalShared => {
                 let fragment = Fragment::microvm_shared_processors();
                 let kernel = kernel::get_or_build(cache, &fragment, &Lines)?;
-                foundation.with_kernel(kernel.vmlinux, KernelKind::Vmlinux, "")
+                foundation.with_kernel(kernel.vmlinux, KernelKind::Vmlinux)
             }
-            Self::Debian => {
-                let kernel = cloud::get_or_fetch(cache, &Lines)?;
-                let (file, kind) = kernel.file();
-                foundation
-                    .with_kernel(file, kind, "")
-                    .with_layer(kernel.modules)
-            }
-            Self::File(path) => foundation.with_kernel(path, KernelKind::of_file(path)?, ""),
+            Self::Debian => foundation.with_cloud_kernel(&cloud::get_or_fetch(cache, &Lines)?),
+            Self::File(path) => foundation.with_kernel(path, KernelKind::of_file(path)?),
         })
     }
 }
