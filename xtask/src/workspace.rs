@@ -92,10 +92,11 @@ pub(crate) fn build_static(package: &str, program: &str) -> Result<PathBuf> {
     only(built, program)
 }
 
-/// Builds the test programs of a package in a profile, without running them.
+/// Builds the programs under a package's `tests` in a profile, without running them. Its unit tests and
+/// examples are left out.
 pub(crate) fn build_tests(package: &str, profile: &str) -> Result<Vec<Artifact>> {
     build(
-        cargo().args(["test", "-p", package, "--no-run"]),
+        cargo().args(["test", "-p", package, "--test", "*", "--no-run"]),
         profile,
         &[],
     )
