@@ -238,7 +238,7 @@ async fn survivors_that_nobody_wants_run_on_or_are_killed() {
 async fn a_deadline_has_left_what_it_had_left() {
     let _turn = turn().await;
     let vm = TestVm::boot().await;
-    let limit = forebay_tests::scaled(std::time::Duration::from_secs(5));
+    let limit = forebay_tests::scaled(std::time::Duration::from_secs(1));
     let slow = spawn(vm.exec("sleep", ["100000"]).timeout(limit)).await;
     let dir = tempfile::tempdir().unwrap();
     vm.snapshot(dir.path()).await.unwrap();
