@@ -1,7 +1,7 @@
 //! The `newc` form of a cpio archive: headers of 13 hexadecimal numbers, then the name, then the
 //! contents, each padded to four bytes. It is what the kernel unpacks an initramfs from.
 //!
-//! Owns the form alone. [`Tree`](crate::Tree) decides what is in an archive; names are bytes, since
+//! Owns the form alone. [`Tree`](crate::tree::Tree) decides what is in an archive; names are bytes, since
 //! Linux's are. The form has no place for extended attributes, for times before 1970 or after 2106,
 //! nor for files of 4 GiB or more.
 
