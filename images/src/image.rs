@@ -28,7 +28,7 @@ const FORMAT: u32 = 2;
 const FORMAT_WITHOUT_CONFIG: u32 = 1;
 
 /// What the guest's kernel needs at boot beside its own file and the initramfs, at the very least.
-const KERNEL_RESERVE: u64 = 8 << 20;
+const KERNEL_RESERVE: u64 = 16 << 20;
 
 /// The cache's name for the image that [`Image::default_cached`] opens.
 pub(crate) const DEFAULT_NAME: &str = "default";

@@ -145,7 +145,7 @@ fn a_layer_of_an_older_description_is_taken_to_unpack_to_its_own_length() {
     fs::write(&path, older.to_string()).unwrap();
     let need = Image::open(dir.path()).unwrap().memory_need();
     assert_eq!((need.archives, need.unpacked), (5, 5));
-    assert_eq!(need.least_bytes(), 6 + 5 + 2 * 5 + (8 << 20));
+    assert_eq!(need.least_bytes(), 6 + 5 + 2 * 5 + (16 << 20));
 }
 
 #[test]
