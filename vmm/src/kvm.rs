@@ -10,7 +10,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES};
+use kvm_bindings::{
+    CpuId, KVM_API_VERSION, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES,
+    kvm_irqchip,
+};
 use kvm_ioctls::{Cap, Kvm, VmFd};
 
 use crate::error::HostError;
@@ -124,6 +127,24 @@ pub(crate) fn create_vm(kvm: &Kvm) -> Result<VmFd, KvmError> {
             Err(e) => return Err(HostError::new("KVM_CREATE_VM", e).into()),
         }
     }
+}
+
+/// Masks every line of the legacy interrupt controllers, as firmware leaves them. KVM has them open,
+/// and a kernel that is told that the hardware is reduced (ACPI) never touches them: an interrupt that
+/// comes before it has set up its I/O APIC would reach it as a vector below 16, which is an exception.
+pub(crate) fn mask_legacy_pics(vm: &VmFd) -> Result<(), HostError> {
+    for chip_id in [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE] {
+        let mut chip = kvm_irqchip {
+            chip_id,
+            ..Default::default()
+        };
+        vm.get_irqchip(&mut chip)
+            .map_err(|e| HostError::on("KVM_GET_IRQCHIP", chip_id, e))?;
+        chip.chip.pic.imr = u8::MAX;
+        vm.set_irqchip(&chip)
+            .map_err(|e| HostError::on("KVM_SET_IRQCHIP", chip_id, e))?;
+    }
+    Ok(())
 }
 
 /// The CPUID leaves this host's KVM can give a guest. They do not change while a process lives and

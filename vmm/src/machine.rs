@@ -110,6 +110,7 @@ impl Machine {
         doctor::warn_of_memory(spec.memory_mib);
         let memory = GuestRam::new(u64::from(spec.memory_mib) * MIB, spec.backing)?;
         let assembly = Assembly::new(&kvm, memory, spec.cpus)?;
+        kvm::mask_legacy_pics(&assembly.vm)?;
         for vcpu in &assembly.vcpus {
             vcpu.set_up(&shown, spec.cpus)?;
         }

@@ -65,6 +65,7 @@ async fn a_copy_of_a_guest_that_boots_boots_on() {
         ));
         let copied = copy(&guest);
         let heard = copied.heard();
+        eprintln!("round {round}, {cpus} vCPUs, {heard:?}");
         copied.goes_on(&heard, 3);
         guest.goes_on(&heard, 3);
     }
