@@ -75,7 +75,7 @@ pub(crate) struct Machine {
     /// [default: the image `default`].
     #[arg(long, value_name = "IMAGE", help_heading = "VM")]
     image: Option<OsString>,
-    /// Kernel, an uncompressed vmlinux [default: the image's].
+    /// Kernel, a vmlinux or a bzImage [default: the image's].
     #[arg(long, value_name = "FILE", help_heading = "VM")]
     kernel: Option<PathBuf>,
     /// A socket to be made, by which `forebay exec --attach` runs further commands in the VM.

@@ -12,17 +12,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_exec::{AttachSocket, Hub, Ready, RenewError, Renewal, RestoreOptions, Secret};
+use forebay_exec::{
+    AttachSocket, Hub, QUIESCE, Ready, RenewError, Renewal, RestoreOptions, Secret,
+};
 
 use crate::boot_report::{BootClock, GuestTimes};
 use crate::builder;
 use crate::console_log::{ConsoleLog, Tap};
 use crate::error::{HostError, UsageError};
 use crate::exec_spec;
+use crate::guest_text;
 use crate::hub_side::HubSide;
 use crate::machine::Machine;
 use crate::memory::GuestRam;
 use crate::snapshot::RestoreError;
+use crate::stop::StopReason;
 use crate::template::{Parts, Template, VmV1};
 use crate::threads;
 use crate::vm::{Vm, Wired};
@@ -57,7 +61,6 @@ pub enum Survivors {
 /// | [`survivors`](Self::survivors) | discarded |
 /// | [`hostname`](Self::hostname) | as it was |
 /// | [`attach_socket`](Self::attach_socket) | none |
-/// | [`allow_legacy_guest`](Self::allow_legacy_guest) | no |
 /// | [`renew_deadline`](Self::renew_deadline) | 30 s |
 /// | [`console_capacity`](Self::console_capacity) | 64 KiB |
 #[must_use = "nothing is restored until it is started"]
@@ -66,7 +69,6 @@ pub struct Restore {
     survivors: Survivors,
     hostname: Option<String>,
     attach_socket: Option<PathBuf>,
-    allow_legacy_guest: bool,
     renew_deadline: Duration,
     console_capacity: usize,
     console_tap: Option<Tap>,
@@ -94,7 +96,6 @@ impl Restore {
             survivors: Survivors::default(),
             hostname: None,
             attach_socket: None,
-            allow_legacy_guest: false,
             renew_deadline: RENEW_WITHIN,
             console_capacity: ConsoleLog::DEFAULT_CAPACITY,
             console_tap: None,
@@ -117,13 +118,6 @@ impl Restore {
     /// saved are not among those of this one.
     pub fn attach_socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.attach_socket = Some(path.into());
-        self
-    }
-
-    /// As [`VmBuilder::allow_legacy_guest`](crate::VmBuilder::allow_legacy_guest), for a guest that
-    /// was one.
-    pub fn allow_legacy_guest(mut self, allow: bool) -> Self {
-        self.allow_legacy_guest = allow;
         self
     }
 
@@ -172,7 +166,11 @@ impl Restore {
                 machine.mark_ready(GuestTimes::default());
                 Ok(wired.into_vm(agent, vm.user, socket)?)
             }
-            Err(RenewError::VmGone { .. }) => {
+            Err(RenewError::VmGone { reason }) => {
+                // The connection ended. Where the VM has not, its agent is not the one that was saved
+                // any more; an end that has begun stands.
+                let why = guest_text::line(&reason);
+                machine.stop_for(StopReason::AgentLost { why });
                 let reason = machine.wait().await;
                 let console = machine.console_log().last_lines(CONSOLE_LINES);
                 Err(RestoreError::Ended { reason, console })
@@ -201,11 +199,10 @@ impl Restore {
             vm,
             memory,
         } = template.parts();
-        let options = RestoreOptions {
-            allow_legacy_guest: self.allow_legacy_guest,
-            ..RestoreOptions::default()
-        };
-        let hub = Hub::restore(exec.clone(), options)?;
+        if !exec.ready().can(QUIESCE) {
+            return Err(RestoreError::Agent);
+        }
+        let hub = Hub::restore(exec.clone(), RestoreOptions::default())?;
         let machine = Machine::restore_paused(
             machine.clone(),
             GuestRam::from_image(memory)?,

@@ -97,8 +97,8 @@ pub use forebay_exec_proto::host::{
     SavedConn, Stalls, Verdict, View,
 };
 pub use forebay_exec_proto::{
-    ByteVec, EnvVar, ExecId, FRAME_MAX, HEADER_LEN, LimitError, Limits, Ready, Renewal, Secret,
-    Stream,
+    ByteVec, EnvVar, ExecId, FRAME_MAX, HEADER_LEN, LimitError, Limits, QUIESCE, Ready, Renewal,
+    Secret, Stream,
 };
 pub use group_limits::{GroupLimitError, GroupLimits};
 pub use handle::{ExecExit, ExecHandle, ExecParts};

@@ -181,7 +181,16 @@ impl Machine {
         let hold = hold.as_ref().ok_or_else(gone)?;
         let mut records = Records::default();
         // Devices before KVM: what one of them raises last must be in KVM's state.
-        Devices::save(&remains.bus, &hold.device).put(&mut records);
+        let devices = Devices::save(&remains.bus, &hold.device);
+        let connected = devices.console.is_connected();
+        if self
+            .agent
+            .expects_connection()
+            .is_some_and(|expected| expected != connected)
+        {
+            return Err(SnapshotError::Resetting);
+        }
+        devices.put(&mut records);
         let vcpus = self
             .vcpus
             .ask(move |vcpu| state::save(vcpu, &extent), PATIENCE);

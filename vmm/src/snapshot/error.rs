@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forebay_exec::{AttachError, QuiesceError, RenewError, SaveError};
+use forebay_exec::{AttachError, QUIESCE, QuiesceError, RenewError, SaveError};
 
 use crate::error::{HostError, UsageError};
 use crate::guest_text;
@@ -40,6 +40,18 @@ pub enum SnapshotError {
     /// The agent did not freeze what runs in the guest.
     #[error("there is no snapshot: {0}")]
     Quiesce(#[from] QuiesceError),
+    /// The guest's agent is one that could not make a copy another guest.
+    #[error(
+        "there is no snapshot: the guest's agent does not have the capability {QUIESCE:?}, by which a \
+         copy gets entropy, time and identity of its own; rebuild the guest image"
+    )]
+    Agent,
+    /// Somebody let the guest go on before it stood still.
+    #[error("there is no snapshot: the guest was let go on meanwhile; take it again")]
+    Thawed,
+    /// The guest has just reset its console device, and the executions' side does not know yet.
+    #[error("there is no snapshot: the guest is resetting the agent's port; take it again")]
+    Resetting,
     /// The guest did not come to stand still.
     #[error("there is no snapshot: {0}")]
     Pause(#[from] PauseError),
@@ -181,6 +193,12 @@ pub enum RestoreError {
         /// What was saved of it.
         value: u64,
     },
+    /// The guest's agent is one that could not make a copy another guest.
+    #[error(
+        "the snapshot's guest has an agent without the capability {QUIESCE:?}, by which a copy gets \
+         entropy, time and identity of its own; take a snapshot of a guest with a newer image"
+    )]
+    Agent,
     /// The executions' state cannot be gone on with.
     #[error(transparent)]
     Executions(#[from] forebay_exec::RestoreError),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_exec::{QuiesceError, RenewError, Renewal, SavedConn};
+use forebay_exec::{QUIESCE, QuiesceError, RenewError, Renewal, SavedConn};
 
 use super::Vm;
 use crate::pause::{PauseError, PausedMachine};
@@ -53,7 +53,9 @@ impl Vm {
     /// meant for the guest gets there afterwards. A [`stop`](Self::stop) waits likewise; a
     /// [`kill`](Self::kill) does not.
     ///
-    /// A snapshot of a VM that was not [quiesced](Self::quiesce) before is not clone-safe.
+    /// The guest's wall clock is behind afterwards, by the length of the pause: [`renew`](Self::renew)
+    /// sets it, and so does the end of a [quiesce](Self::quiesce). A snapshot of a VM that was not
+    /// quiesced before is not clone-safe.
     ///
     /// # Errors
     /// As [`PauseError`] says; the guest goes on then, if it has not ended.
@@ -86,9 +88,14 @@ impl Vm {
     /// As [`SnapshotError`] says. The VM goes on, if it has not ended.
     pub async fn template(&self) -> Result<Template, SnapshotError> {
         let quiesced = self.quiesce(QUIESCE_WITHIN).await?;
-        let template = quiesced.pause()?.template();
+        let template = quiesced.pause()?.template()?;
         drop(quiesced);
-        template
+        // Another task may have renewed the guest in between.
+        if template.is_clone_safe() {
+            Ok(template)
+        } else {
+            Err(SnapshotError::Thawed)
+        }
     }
 }
 
@@ -176,6 +183,9 @@ impl Paused<'_> {
 
     /// All of the VM but its memory.
     fn state(&self) -> Result<(State, SavedConn, VmV1), SnapshotError> {
+        if !self.vm.agent.can(QUIESCE) {
+            return Err(SnapshotError::Agent);
+        }
         let exec = self.vm.hub.save()?;
         let user = self.vm.user.clone();
         Ok((self.machine.save()?, exec, VmV1 { user }))
