@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use forebay::{Template, Vm};
+use forebay::{MemoryUsage, Template, Vm};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::run::Machine;
+use crate::snapshot::warn_unless_clone_safe;
 use crate::status::{self, complain};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -54,14 +56,24 @@ struct Outcome {
     command: Duration,
     code: u8,
     output: Vec<u8>,
-    vm: Vm,
+    /// `None` if it did not start.
+    vm: Option<Vm>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    allow_descriptors();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let code = runtime.block_on(fork(options));
     runtime.shutdown_background();
     code
+}
+
+/// Each copy has about a dozen descriptors, and most programs begin with 1024. What the system allows
+/// beyond that is for the asking; where that is not enough, a copy's error says so.
+fn allow_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 async fn fork(options: &Options) -> Result<ExitCode> {
@@ -87,15 +99,17 @@ async fn fork(options: &Options) -> Result<ExitCode> {
     done.sort_by_key(|copy| copy.number);
     complain(&table(&done)?);
     let failed = done.iter().any(|copy| copy.code != 0);
-    for copy in done {
-        copy.vm.close().await;
+    for vm in done.into_iter().filter_map(|copy| copy.vm) {
+        vm.close().await;
     }
     Ok(ExitCode::from(u8::from(failed)))
 }
 
 async fn template(options: &Options) -> Result<Template> {
     if let Some(directory) = &options.from {
-        return Ok(Template::open(directory)?);
+        let template = Template::open(directory)?;
+        warn_unless_clone_safe(&template);
+        return Ok(template);
     }
     let vm = options.machine.boot(options.machine.image()?, true).await?;
     if let Some(line) = &options.warm_up {
@@ -115,8 +129,21 @@ async fn one(number: u16, template: &Template, command: &[OsString]) -> Result<O
         bail!("no command given");
     };
     let begun = Instant::now();
-    let vm = template.fork().start().await?;
+    let vm = template.fork().start().await;
     let start = begun.elapsed();
+    let vm = match vm {
+        Ok(vm) => vm,
+        Err(error) => {
+            return Ok(Outcome {
+                number,
+                start,
+                command: Duration::ZERO,
+                code: status::OUR_FAILURE,
+                output: format!("{error}\n").into_bytes(),
+                vm: None,
+            });
+        }
+    };
     let begun = Instant::now();
     let out = vm.exec(program, arguments).await;
     let command = begun.elapsed();
@@ -133,7 +160,7 @@ async fn one(number: u16, template: &Template, command: &[OsString]) -> Result<O
         command,
         code,
         output,
-        vm,
+        vm: Some(vm),
     })
 }
 
@@ -153,10 +180,14 @@ fn show(copy: &Outcome) -> io::Result<()> {
 fn table(done: &[Outcome]) -> Result<String> {
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
     let mut text = String::from("\n  copy   start ms  command ms  private MiB  exit\n");
-    let mut private = 0;
+    let (mut private, mut shared) = (0, 0);
     for copy in done {
-        let usage = copy.vm.memory_usage()?;
+        let usage = match &copy.vm {
+            Some(vm) => vm.memory_usage()?,
+            None => MemoryUsage::default(),
+        };
         private += usage.private;
+        shared = shared.max(usage.shared);
         writeln!(
             text,
             "{:>6} {:>10.1} {:>11.1} {:>12.1} {:>5}",
@@ -168,22 +199,18 @@ fn table(done: &[Outcome]) -> Result<String> {
         )?;
     }
     let median = |of: fn(&Outcome) -> Duration| {
-        let mut times: Vec<_> = done.iter().map(of).collect();
+        let started = done.iter().filter(|copy| copy.vm.is_some());
+        let mut times: Vec<_> = started.map(of).collect();
         times.sort_unstable();
         times.get(times.len() / 2).map_or(0.0, |time| ms(*time))
     };
-    let shared = done.iter().map(|copy| copy.vm.memory_usage());
-    let shared = shared
-        .filter_map(Result::ok)
-        .map(|usage| usage.shared)
-        .max();
     write!(
         text,
         "median {:>10.1} {:>11.1}   together {:.1} MiB private, and at most {:.1} MiB that they share",
         median(|copy| copy.start),
         median(|copy| copy.command),
         private as f64 / MIB,
-        shared.unwrap_or_default() as f64 / MIB
+        shared as f64 / MIB
     )?;
     Ok(text)
 }

@@ -2,10 +2,11 @@
 //! copy of it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{fs, io};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use forebay::{SnapshotReport, Template, Vm};
 
@@ -29,7 +30,7 @@ pub(crate) struct SnapshotOptions {
     machine: Machine,
     #[command(flatten)]
     seat: Seat,
-    /// Where the snapshot goes; made if it is not there, and without a snapshot in it.
+    /// Where the snapshot goes: an empty directory, or one that is made.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// What is run in the VM before it is saved, and its arguments. What it leaves running is saved
@@ -68,6 +69,8 @@ struct Copy {
 }
 
 pub(crate) fn snapshot(options: &SnapshotOptions) -> Result<ExitCode> {
+    // Before a boot and a warm-up that would be for nothing.
+    check_empty(&options.directory)?;
     let image = options.machine.image()?;
     let invocation = Invocation::of(&options.seat, options.command.clone());
     command::within(&invocation, async |process| {
@@ -97,20 +100,34 @@ pub(crate) fn snapshot(options: &SnapshotOptions) -> Result<ExitCode> {
     })
 }
 
+fn check_empty(directory: &Path) -> Result<()> {
+    match fs::read_dir(directory).map(|mut entries| entries.next()) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => bail!("{} is not empty", directory.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", directory.display())),
+    }
+}
+
 async fn save(vm: &Vm, options: &SnapshotOptions) -> Result<SnapshotReport> {
     Ok(vm.snapshot(&options.directory).await?)
+}
+
+/// Says so of a snapshot that was taken of a guest that ran.
+pub(crate) fn warn_unless_clone_safe(template: &Template) {
+    if !template.is_clone_safe() {
+        complain(
+            "this snapshot was taken without bringing the guest to rest: what runs in it may draw the \
+             random numbers that other copies draw",
+        );
+    }
 }
 
 pub(crate) fn restore(options: &RestoreOptions) -> Result<ExitCode> {
     let invocation = Invocation::of(&options.seat, options.command.clone());
     command::within(&invocation, async |process| {
         let template = Template::open(&options.directory)?;
-        if !template.is_clone_safe() {
-            complain(
-                "this snapshot was taken without bringing the guest to rest: what runs in it may draw \
-                 the random numbers that other copies draw",
-            );
-        }
+        warn_unless_clone_safe(&template);
         let mut restore = template.fork();
         if let Some(name) = &options.copy.hostname {
             restore = restore.hostname(name);

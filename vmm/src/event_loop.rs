@@ -4,7 +4,7 @@
 //! is paused, and sees it out: once an end has begun it waits for the vCPUs, takes what the guest sent last, tells the
 //! agent side, and only then announces the end to whoever waits.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use crate::bus::Bus;
 use crate::deadline::{Deadline, Deadlines};
 use crate::error::HostError;
 use crate::memory::Damage;
+use crate::pause::Hold;
 use crate::reaper::Inbox;
 use crate::stop::{Lifecycle, StopReason};
 use crate::threads;
@@ -41,6 +42,8 @@ pub(crate) struct Loop {
     pub(crate) agent: Arc<dyn AgentSide>,
     /// Told if the file behind the guest's memory is cut.
     pub(crate) damage: Option<Arc<Damage>>,
+    /// What a pause keeps: it ends with the VM.
+    pub(crate) hold: Arc<Mutex<Option<Hold>>>,
     pub(crate) drain: EventFd,
     pub(crate) refill: EventFd,
     pub(crate) boot_limit: Option<Duration>,
@@ -59,6 +62,7 @@ pub(crate) fn start(work: Loop, inbox: Inbox) -> Result<JoinHandle<()>, HostErro
     let lifecycle = Arc::clone(&work.lifecycle);
     let agent = Arc::clone(&work.agent);
     let console = Arc::clone(&work.console);
+    let hold = Arc::clone(&work.hold);
     let poll = match std::thread::available_parallelism() {
         Ok(processors) if processors.get() > 1 => POLL,
         _ => Duration::ZERO,
@@ -83,8 +87,10 @@ pub(crate) fn start(work: Loop, inbox: Inbox) -> Result<JoinHandle<()>, HostErro
             });
         }
         lifecycle.wait_vcpus();
+        // A held device would not hand out what the guest had sent before it was paused.
+        drop(hold.lock().unwrap_or_else(PoisonError::into_inner).take());
         see_out(&lifecycle, &console, &*agent);
-        drop((manager, lifecycle, console, agent));
+        drop((manager, lifecycle, console, hold, agent));
         inbox.reap();
     })
     .map_err(|e| HostError::on("start thread", NAME, e))

@@ -78,7 +78,7 @@ pub struct Machine {
     power_button: EventFd,
     agent: Arc<dyn AgentSide>,
     /// While it stands still.
-    hold: Mutex<Option<Hold>>,
+    hold: Arc<Mutex<Option<Hold>>>,
     /// `None` once they were sent to the reaper.
     remains: Option<(Remains, Reaper)>,
 }

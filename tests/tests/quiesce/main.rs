@@ -90,7 +90,7 @@ async fn a_quiesced_command_does_nothing_and_goes_on_where_it_was() {
     let stood = output.len();
     drain(&mut counter, &mut output).await;
     assert_eq!(output.len(), stood);
-    quiesced.thaw();
+    quiesced.thaw().within(CEILING).await;
     output.extend(chunk(&mut counter).await);
     output.extend(chunk(&mut counter).await);
     assert!(counts(&output) > 0);
@@ -115,7 +115,7 @@ async fn what_stands_still_can_be_killed_and_timed_out() {
         matches!(timed, Err(ExecError::TimedOut { .. })),
         "{timed:?}"
     );
-    quiesced.thaw();
+    quiesced.thaw().within(CEILING).await;
     assert_answers(&vm).await;
     assert_slots_come_free(&vm).await;
 }
@@ -135,7 +135,7 @@ async fn what_is_started_or_fed_while_the_guest_stands_still_goes_on_at_the_thaw
     while vm.client().active() < 2 {
         tokio::task::yield_now().await;
     }
-    quiesced.thaw();
+    quiesced.thaw().within(CEILING).await;
     let late = late.within(CEILING).await.unwrap().unwrap();
     assert_eq!(late.stdout(), b"late\n");
     let fed = cat.collect().within(CEILING).await.unwrap();
@@ -166,7 +166,7 @@ async fn rounds_of_standing_still_lose_nothing_of_what_eight_commands_write() {
         }));
     }
     for _ in 0..rounds(50) {
-        quiesce(&vm).await.thaw();
+        quiesce(&vm).await.thaw().within(CEILING).await;
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
     stop.send(true).unwrap();

@@ -113,6 +113,7 @@ impl Assembly {
             // Nobody else knows the machine who could have paused it.
             let _ = lifecycle.standstill().begin();
         }
+        let hold = Arc::new(Mutex::new(hold));
         let errands = vcpus.iter().map(Vcpu::errand).collect();
         let asked = Arc::new(Vcpus::new(errands, Arc::clone(&lifecycle)));
         let (outbox, inbox) = reaper::channel();
@@ -124,6 +125,7 @@ impl Assembly {
             console: Arc::clone(&console),
             agent: Arc::clone(&agent),
             damage: memory.damage().cloned(),
+            hold: Arc::clone(&hold),
             drain,
             refill,
             boot_limit,
@@ -138,7 +140,7 @@ impl Assembly {
             console: Arc::clone(&console),
             power_button,
             agent,
-            hold: Mutex::new(hold),
+            hold,
             remains: Some((
                 Remains {
                     threads,

@@ -86,10 +86,14 @@ impl Vm {
     ///
     /// # Errors
     /// As [`SnapshotError`] says. The VM goes on, if it has not ended.
+    ///
+    /// Dropping the future leaves no template, and the VM goes on.
     pub async fn template(&self) -> Result<Template, SnapshotError> {
         let quiesced = self.quiesce(QUIESCE_WITHIN).await?;
         let template = quiesced.pause()?.template()?;
         drop(quiesced);
+        // So that the guest is as it was for whoever comes next.
+        self.hub.thawed().await;
         // Another task may have renewed the guest in between.
         if template.is_clone_safe() {
             Ok(template)
@@ -116,8 +120,13 @@ impl<'a> Quiesced<'a> {
         self.vm.pause()
     }
 
-    /// Lets it go on, as dropping this does.
-    pub fn thaw(self) {}
+    /// Lets it go on, as dropping this does, and waits until the agent has confirmed that. Until then
+    /// the VM cannot be saved.
+    pub async fn thaw(self) {
+        let vm = self.vm;
+        drop(self);
+        vm.hub.thawed().await;
+    }
 }
 
 impl Drop for Quiesced<'_> {

@@ -237,6 +237,19 @@ impl Hub {
         self.lock().conn.is_frozen()
     }
 
+    /// Ready when nothing is quiesced any more: the agent has confirmed a [`thaw`](Self::thaw) or a
+    /// [`renew`](Self::renew), or its connection ended.
+    pub async fn thawed(&self) {
+        loop {
+            // Registered before looking, so that nothing in between is missed.
+            let notified = self.rest.notified();
+            if !self.is_quiesced() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
     async fn outcome(&self, question: Question, seq: Option<u64>) -> Outcome {
         let Some(seq) = seq else {
             return Outcome::Lost;
