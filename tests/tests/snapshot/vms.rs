@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use forebay::{SnapshotError, Vm};
-use forebay_tests::{TestVm, builder, rounds, turn};
+use forebay::{CpuTemplate, ExecEvent, SnapshotError, Stdin, StopReason, Survivors, Vm};
+use forebay_tests::{CEILING, TestVm, Within as _, assert_answers, builder, rounds, turn};
 
 use super::{guest_time, says};
 
@@ -124,4 +124,101 @@ async fn the_clock_of_a_copy_is_the_hosts_and_its_uptime_goes_on() {
     let after: u64 = says(&copy, uptime).await.parse().unwrap();
     let lived = Duration::from_secs(after - before);
     assert!(lived < pause, "the time between counts: {lived:?}");
+}
+
+/// B35: a program that stood ready before the snapshot, with and without the processor's own source.
+#[tokio::test]
+async fn what_was_frozen_draws_other_random_numbers_in_every_copy() {
+    let _turn = turn().await;
+    for template in [CpuTemplate::host(), CpuTemplate::host().without("rdrand")] {
+        let vm = TestVm::start(builder().cpu_template(template)).await;
+        let draw = "read go; for i in 0 1 2 3 4 5 6 7 8 9; do \
+                    head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \\n'; echo; done";
+        let ready = vm.shell(draw).stdin(Stdin::piped()).spawn().await.unwrap();
+        let template = vm.template().await.unwrap();
+        let mut drawn = HashSet::new();
+        for _ in 0..rounds(8) {
+            let copy = TestVm::restore(template.fork().survivors(Survivors::Adopt)).await;
+            let mut handle = copy.adopt(ready.id()).unwrap().handle;
+            let stdin = handle.take_stdin().unwrap();
+            stdin.write("go\n").within(CEILING).await.unwrap();
+            let out = handle.collect().within(CEILING).await.unwrap();
+            for line in out.stdout_str().unwrap().lines() {
+                assert_eq!(line.len(), 64, "{line}");
+                assert!(drawn.insert(line.to_owned()), "{line} twice");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_was_frozen_runs_before_its_copy_is_another_one() {
+    let _turn = turn().await;
+    let vm = TestVm::start(builder().cpus(2)).await;
+    // Reads the generation, then draws.
+    let draw = "while :; do g=$(cat /run/generation 2>/dev/null); \
+                echo \"$g $(head -c 8 /dev/urandom | od -An -tx1)\"; done";
+    let drawing = vm.shell(draw).spawn().await.unwrap();
+    says(&vm, "sleep 1").await;
+    let template = vm.template().await.unwrap();
+    let mut histories: Vec<Vec<String>> = Vec::new();
+    for _ in 0..3 {
+        let copy = TestVm::restore(template.fork().survivors(Survivors::Adopt)).await;
+        let new = says(&copy, "cat /run/generation").await;
+        let mut handle = copy.adopt(drawing.id()).unwrap().handle;
+        let mut text = String::new();
+        while !text.contains(&new) {
+            match handle.recv().within(CEILING).await {
+                Some(ExecEvent::Stdout(data)) => text += std::str::from_utf8(&data).unwrap(),
+                Some(ExecEvent::Started { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let before = text.lines().take_while(|line| !line.starts_with(&new));
+        histories.push(before.map(str::to_owned).collect());
+    }
+    // What was drawn in the source is common to all. One that was under way may have read the old
+    // generation and drawn in the copy; more would be from a time in which copies are the same.
+    for (a, b) in [(0, 1), (1, 2)] {
+        let (a, b) = (&histories[a], &histories[b]);
+        let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+        let alone = (a.len() - common).max(b.len() - common);
+        assert!(
+            alone <= 1,
+            "{alone} lines of its own before it was told:\n{a:?}\n{b:?}"
+        );
+    }
+}
+
+/// B36: the file is cut under a guest that runs from it.
+#[tokio::test]
+async fn a_memory_file_that_is_cut_ends_its_vm_and_no_other() {
+    let _turn = turn().await;
+    let vm = TestVm::boot().await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut told = Vec::new();
+    let paused = vm.pause().unwrap();
+    let report = paused
+        .snapshot(dir.path(), |done, all| told.push((done, all)))
+        .unwrap();
+    paused.resume();
+    assert!(report.memory_bytes > 0);
+    let (done, all) = *told.last().unwrap();
+    assert!(done == all && told.is_sorted(), "{told:?}");
+    let copy = TestVm::restore(Vm::restore(dir.path())).await;
+    let memory = std::fs::OpenOptions::new()
+        .write(true)
+        .open(dir.path().join("memory"));
+    memory.unwrap().set_len(0).unwrap();
+    // Something that it has not used since it was restored.
+    let _ = copy
+        .shell("find / -xdev -type f | xargs cat > /dev/null; echo 3 > /proc/sys/vm/drop_caches")
+        .within(CEILING)
+        .await;
+    let reason = copy.wait().within(CEILING).await;
+    assert!(
+        matches!(reason, StopReason::MemoryLost),
+        "{reason:?}"
+    );
+    assert_answers(&vm).await;
 }
