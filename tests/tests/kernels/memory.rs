@@ -63,10 +63,9 @@ async fn boots_with(mib: u32, cpus: u8) {
         let text = out.stdout_str().unwrap();
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some(cpus.to_string().as_str()));
-        let filled = format!("{} bytes", share * 1024);
-        let all: Vec<_> = lines.collect();
-        assert_eq!(all.len(), usize::from(cpus), "{text}");
-        assert!(all.iter().all(|line| line.starts_with(&filled)), "{text}");
+        // Whole, and not at the hands of the guest's kernel for lack of memory.
+        let filled = vec!["1+0 records out"; cpus.into()];
+        assert_eq!(lines.collect::<Vec<_>>(), filled);
     }
     vm.close().within(CEILING).await;
 }

@@ -216,9 +216,6 @@ async fn a_memory_file_that_is_cut_ends_its_vm_and_no_other() {
         .within(CEILING)
         .await;
     let reason = copy.wait().within(CEILING).await;
-    assert!(
-        matches!(reason, StopReason::MemoryLost),
-        "{reason:?}"
-    );
+    assert!(matches!(reason, StopReason::MemoryLost), "{reason:?}");
     assert_answers(&vm).await;
 }
