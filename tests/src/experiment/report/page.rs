@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::experiment::outcome::{Figure, Machine, Measure, Outcome, level};
 use crate::experiment::plan;
@@ -95,6 +96,7 @@ fn plot(outcome: &Outcome, measure: &Measure) -> Plot {
     Plot {
         x: first.name,
         levels: first.levels.iter().map(level).collect(),
+        numbers: first.levels.iter().all(Value::is_number),
         y: format!("{} [{}]", measure.name, measure.unit),
         series,
     }

@@ -25,8 +25,9 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(60, 60, 60),
 ];
-/// How much of the distance between levels the series take.
+/// How much of the distance between levels the series take at most, all together and each.
 const USED: f64 = 0.8;
+const WIDEST: f64 = 0.3;
 /// Greatest over least value from which on the y axis is logarithmic.
 const WIDE: f64 = 30.0;
 
@@ -37,6 +38,8 @@ pub(super) struct Plot {
     pub(super) x: String,
     /// What stands there.
     pub(super) levels: Vec<String>,
+    /// Whether those are numbers, so that it means something to join them.
+    pub(super) numbers: bool,
     /// Title of the y axis, with its unit.
     pub(super) y: String,
     pub(super) series: Vec<Series>,
@@ -54,16 +57,21 @@ pub(super) struct Series {
 impl Plot {
     /// Says what is seen.
     pub(super) fn caption(&self) -> String {
+        let Self { x, y, .. } = self;
+        let joined = if self.numbers {
+            ", which a line joins"
+        } else {
+            ""
+        };
         let scale = if self.logarithmic() {
             "logarithmic"
         } else {
             "linear, from 0"
         };
         format!(
-            "{} by {}. Each dot is a value; the thick bar is the median, which a line joins, the thin \
-             bars are the least value and the 95th percentile. The y axis is {scale}; levels of {} \
-             stand side by side in their order, not to scale.",
-            self.y, self.x, self.x
+            "{y} by {x}. Each dot is a value; the thick bar is the median{joined}; the thin bars are the \
+             least value and the 95th percentile. The y axis is {scale}; levels of {x} stand side by \
+             side in their order, not to scale."
         )
     }
 
@@ -165,6 +173,9 @@ impl Plot {
                     bar(samples.percentile(95), 1),
                 ])?;
             }
+            if !self.numbers {
+                medians.clear();
+            }
             let line = chart.draw_series(LineSeries::new(medians, colour.mix(0.5)))?;
             if !series.name.is_empty() {
                 line.label(&series.name).legend(move |(x, y)| {
@@ -187,8 +198,9 @@ impl Plot {
 
     /// Where a series stands at each level.
     fn places(&self, series: usize) -> impl Iterator<Item = Range<f64>> + use<> {
-        let width = USED / self.series.len() as f64;
-        let left = series as f64 * width - USED / 2.0;
+        let count = self.series.len() as f64;
+        let width = (USED / count).min(WIDEST);
+        let left = (series as f64 - count / 2.0) * width;
         // A little air between neighbours.
         let place = move |level| {
             let left = f64::from(level) + left;

@@ -6,6 +6,7 @@ fn plot(values: &[&[f64]]) -> Plot {
         levels: (0..values.len())
             .map(|level| format!("level{level}"))
             .collect(),
+        numbers: true,
         y: "time [ms]".to_owned(),
         series: vec![Series {
             name: String::new(),
@@ -25,6 +26,16 @@ fn every_value_is_a_dot_and_every_level_and_axis_has_its_name() {
     for text in ["level0", "level1", "how", "time [ms]"] {
         assert!(svg.contains(text), "no {text} in {svg}");
     }
+}
+
+#[test]
+fn a_line_joins_the_medians_at_numbers_but_not_at_names() {
+    let mut plot = plot(&[&[1.0], &[2.0]]);
+    let lines = |plot: &Plot| plot.svg().unwrap().matches("<polyline").count();
+    let joined = lines(&plot);
+    plot.numbers = false;
+    assert_eq!(lines(&plot), joined - 1);
+    assert!(!plot.caption().contains("joins"));
 }
 
 #[test]
