@@ -15,13 +15,37 @@ pub(crate) fn timed(config: Config) -> Config {
 }
 
 /// The time since the clock was looked at first.
+#[cfg(not(test))]
 pub(crate) fn now() -> Duration {
     first().elapsed()
 }
 
+#[cfg(test)]
+pub(crate) use moved::{advance, now};
+
 /// What this clock's time is to the system; `None` if it is beyond what that can say.
 pub(crate) fn instant(at: Duration) -> Option<Instant> {
     first().checked_add(at)
+}
+
+/// The clock of a test, which moves it by hand.
+#[cfg(test)]
+mod moved {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    std::thread_local! {
+        static AHEAD: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    pub(crate) fn now() -> Duration {
+        super::first().elapsed() + AHEAD.get()
+    }
+
+    /// So much time passes for this thread.
+    pub(crate) fn advance(by: Duration) {
+        AHEAD.set(AHEAD.get() + by);
+    }
 }
 
 fn first() -> Instant {

@@ -38,6 +38,7 @@ use crate::clock;
 use crate::error::ExecError;
 use crate::sync::{Mutex, MutexGuard, Notify};
 
+pub use quiesce::QuiesceTicket;
 pub use snapshot::Adopted;
 pub(crate) use state::Inner;
 use wakes::Due;

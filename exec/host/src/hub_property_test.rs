@@ -19,7 +19,7 @@ use crate::clock;
 use crate::fake_guest::{ByHand, FakeVm};
 use crate::{
     ExecControl, ExecError, ExecExit, ExecHandle, ExecReader, ExecSink, ExecView, Limits,
-    QuiesceError, Signal, Stdin,
+    QuiesceError, QuiesceTicket, Renewal, Secret, Signal, Stdin,
 };
 
 const LIMITS: Limits = Limits {
@@ -141,13 +141,15 @@ enum Held {
 
 type Starting = ByHand<Pin<Box<dyn Future<Output = Result<ExecHandle, ExecError>>>>>;
 
-type Quiescing = ByHand<Pin<Box<dyn Future<Output = Result<(), QuiesceError>>>>>;
+type Quiescing = ByHand<Pin<Box<dyn Future<Output = Result<QuiesceTicket, QuiesceError>>>>>;
 
 struct World {
     vm: Arc<FakeVm>,
     starting: Vec<Starting>,
     held: Vec<Held>,
     quiesce: Option<Quiescing>,
+    /// Of the last quiesce that was done, whether or not it is over.
+    ticket: Option<QuiesceTicket>,
     /// Every execution that was admitted, and whether its slot came back.
     slots: BTreeMap<ExecId, bool>,
     admitted: usize,
@@ -166,6 +168,7 @@ impl World {
             starting: Vec::new(),
             held: Vec::new(),
             quiesce: None,
+            ticket: None,
             slots: BTreeMap::new(),
             admitted: 0,
             detached: BTreeSet::new(),
@@ -179,7 +182,8 @@ impl World {
             Op::Start(program, size, limit) => self.start(PROGRAMS[program], size, limit),
             Op::Pass(seconds) => {
                 self.now += seconds;
-                self.vm.hub.expire_by(self.time());
+                clock::advance(Duration::from_secs(seconds));
+                self.vm.hub.expire();
             }
             Op::PollStarts => self.poll_starts(),
             Op::CancelStart(at) => drop(take(&mut self.starting, at)),
@@ -264,12 +268,16 @@ impl World {
                 let begun = async move { hub.quiesce(Duration::from_secs(1000)).await };
                 let quiesce = self.quiesce.take();
                 let mut quiesce = quiesce.unwrap_or_else(|| ByHand::new(Box::pin(begun)));
-                if quiesce.poll().is_pending() {
-                    self.quiesce = Some(quiesce);
+                match quiesce.poll() {
+                    Poll::Pending => self.quiesce = Some(quiesce),
+                    Poll::Ready(done) => self.ticket = done.ok().or(self.ticket),
                 }
             }
             Op::CancelQuiesce => self.quiesce = None,
-            Op::Thaw => self.vm.hub.thaw(),
+            Op::Thaw => match self.ticket {
+                Some(ticket) => self.vm.hub.thaw(ticket),
+                None => self.renew(),
+            },
             Op::Restore(choices) => self.restore(choices),
             Op::Round => {
                 self.vm.round();
@@ -294,6 +302,7 @@ impl World {
             std::mem::take(&mut self.starting),
             std::mem::take(&mut self.held),
             self.quiesce.take(),
+            self.ticket.take(),
         );
         for id in copy.hub.adoptable() {
             match choices % 3 {
@@ -312,9 +321,16 @@ impl World {
         assert_eq!(copy.hub.adoptable(), []);
     }
 
-    /// The time, in whose seconds the few milliseconds of a test do not count.
-    fn time(&self) -> Duration {
-        clock::now() + Duration::from_secs(self.now)
+    /// Lets the guest go on, whoever had it stand still.
+    fn renew(&self) {
+        let renewal = Renewal {
+            entropy: Secret([7; 32]),
+            generation: [9; 16],
+            hostname: None,
+        };
+        // What was asked for is done though nobody waits for it.
+        let limit = Duration::from_secs(1000);
+        let _ = ByHand::new(Box::pin(self.vm.hub.renew(renewal, limit))).poll();
     }
 
     fn start(&mut self, words: &[&str], size: usize, limit: Option<u64>) {
@@ -322,7 +338,7 @@ impl World {
         let exec = self.vm.client.exec(words[0], &words[1..]);
         let mut exec = exec.env("PAD", "p".repeat(size)).stdin(Stdin::piped());
         if let Some(limit) = limit {
-            exec = exec.timeout(Duration::from_secs(self.now + limit));
+            exec = exec.timeout(Duration::from_secs(limit));
         }
         let mut start: Starting = ByHand::new(Box::pin(exec.spawn()));
         match start.poll() {
@@ -442,8 +458,8 @@ impl World {
     fn finish(mut self, gone: bool) {
         self.vm.hold.store(false, Ordering::Relaxed);
         self.quiesce = None;
-        self.vm.hub.thaw();
-        self.vm.hub.expire_by(self.time());
+        self.renew();
+        self.vm.hub.expire();
         self.vm.settle();
         assert!(!self.vm.hub.is_quiesced());
         let view = self.vm.hub.inspect();

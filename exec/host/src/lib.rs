@@ -102,7 +102,7 @@ pub use forebay_exec_proto::{
 };
 pub use group_limits::{GroupLimitError, GroupLimits};
 pub use handle::{ExecExit, ExecHandle, ExecParts};
-pub use hub::{Adopted, Hub, Link};
+pub use hub::{Adopted, Hub, Link, QuiesceTicket};
 pub use output::ExecOutput;
 pub use reader::ExecReader;
 pub use resource::{Resource, UnknownResource};

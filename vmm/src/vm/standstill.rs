@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_exec::{QUIESCE, QuiesceError, RenewError, Renewal, SavedConn};
+use forebay_exec::{QUIESCE, QuiesceError, QuiesceTicket, RenewError, Renewal, SavedConn};
 
 use super::Vm;
 use crate::pause::{PauseError, PausedMachine};
@@ -28,8 +28,8 @@ impl Vm {
     /// # Errors
     /// As [`QuiesceError`] says; nothing is frozen then.
     pub async fn quiesce(&self, limit: Duration) -> Result<Quiesced<'_>, QuiesceError> {
-        self.hub.quiesce(limit).await?;
-        Ok(Quiesced { vm: self })
+        let ticket = self.hub.quiesce(limit).await?;
+        Ok(Quiesced { vm: self, ticket })
     }
 
     /// Gives the guest fresh entropy, this host's time, a new generation id in `/run/generation` and,
@@ -104,11 +104,12 @@ impl Vm {
 }
 
 /// Everything that executions run is frozen. Dropping this lets it go on, with the clock set by the
-/// host's.
+/// host's, unless a [`Vm::renew`] did so before: a later quiesce is not this one's to end.
 #[must_use = "what was frozen goes on when this is dropped"]
 #[derive(Debug)]
 pub struct Quiesced<'a> {
     vm: &'a Vm,
+    ticket: QuiesceTicket,
 }
 
 impl<'a> Quiesced<'a> {
@@ -131,7 +132,7 @@ impl<'a> Quiesced<'a> {
 
 impl Drop for Quiesced<'_> {
     fn drop(&mut self) {
-        self.vm.hub.thaw();
+        self.vm.hub.thaw(self.ticket);
     }
 }
 

@@ -5,7 +5,6 @@
 //! futures of whoever asked. Their time is kept as executions' deadlines are, by [`Hub::expire`], so
 //! they end when nobody but the VM's own thread runs.
 
-use std::mem;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_exec_proto::Renewal;
@@ -14,6 +13,10 @@ use forebay_exec_proto::host::{Conn, QuiesceError as Refused};
 use super::{Hub, Inner};
 use crate::clock;
 use crate::error::{QuiesceError, RenewError};
+
+/// A quiesce that is done, for [`Hub::thaw`] to end it and no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuiesceTicket(u64);
 
 /// How much longer than the agent's own limit its answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -135,6 +138,15 @@ impl Inner {
         self.waits.begin(question, seq, limit);
         Ok(seq)
     }
+
+    /// Lets the guest go on, unless the quiesce of this number is over and another one was asked
+    /// for since.
+    fn thaw(&mut self, seq: u64) {
+        let last = self.waits.quiesce.as_ref();
+        if last.is_some_and(|wait| wait.seq == seq) {
+            self.conn.thaw(wall());
+        }
+    }
 }
 
 impl Hub {
@@ -146,12 +158,13 @@ impl Hub {
     /// its deadline runs, and it starts at the thaw. Kills kill. Signals and stdin are taken and
     /// have their effect at the thaw. What the commands had written is read on.
     ///
-    /// The guest stays quiesced until [`thaw`](Self::thaw) or `renew`. A failure leaves nothing
-    /// frozen, and a dropped future thaws.
+    /// The guest stays quiesced until [`thaw`](Self::thaw), with the ticket that this gives, or
+    /// `renew`. A failure leaves nothing frozen, and a dropped future thaws; a dropped ticket does
+    /// nothing.
     ///
     /// # Errors
     /// See [`QuiesceError`].
-    pub async fn quiesce(&self, limit: Duration) -> Result<(), QuiesceError> {
+    pub async fn quiesce(&self, limit: Duration) -> Result<QuiesceTicket, QuiesceError> {
         let asked = self.step(|inner| {
             inner
                 .ask(Question::Quiesce, limit, |conn| conn.quiesce(limit))
@@ -163,15 +176,15 @@ impl Hub {
                     _ => QuiesceError::Unsupported,
                 })
         });
+        let seq = asked?;
         let mut thaw = ThawOnDrop {
             hub: self,
-            seq: Some(asked?),
+            seq: Some(seq),
         };
-        let outcome = self.outcome(Question::Quiesce, thaw.seq).await;
-        match outcome {
+        match self.outcome(Question::Quiesce, seq).await {
             Outcome::Done => {
                 thaw.seq = None;
-                Ok(())
+                Ok(QuiesceTicket(seq))
             }
             Outcome::Failed(reason) => Err(QuiesceError::Failed { reason }),
             Outcome::Late => Err(QuiesceError::TimedOut { limit }),
@@ -181,15 +194,15 @@ impl Hub {
         }
     }
 
-    /// Lets a guest that is quiesced, or is being so, go on as the one that it was, with its clock
-    /// set by this host's. Returns at once; what was held back starts when the agent has confirmed
-    /// it. A later [`quiesce`](Self::quiesce) waits for that by itself. Does nothing if there is
-    /// nothing to do.
+    /// Lets the guest that was quiesced go on as the one that it was, with its clock set by this
+    /// host's. Returns at once; what was held back starts when the agent has confirmed it. A later
+    /// [`quiesce`](Self::quiesce) waits for that by itself. Does nothing if something else has ended
+    /// that quiesce, whether or not another one was asked for since.
     ///
     /// A guest that was copied, and a copy, should not both go on like this: their programs would
     /// draw the same random numbers. See [`renew`](Self::renew).
-    pub fn thaw(&self) {
-        self.step(|inner| inner.conn.thaw(wall()));
+    pub fn thaw(&self, ticket: QuiesceTicket) {
+        self.step(|inner| inner.thaw(ticket.0));
     }
 
     /// Makes a copy of a guest another one: its kernel gets fresh entropy and its clock is set by
@@ -221,7 +234,7 @@ impl Hub {
                     },
                 })
         });
-        match self.outcome(Question::Renew, Some(asked?)).await {
+        match self.outcome(Question::Renew, asked?).await {
             Outcome::Done => Ok(()),
             Outcome::Failed(reason) => Err(RenewError::Failed { reason }),
             Outcome::Late => Err(RenewError::TimedOut { limit }),
@@ -250,10 +263,7 @@ impl Hub {
         }
     }
 
-    async fn outcome(&self, question: Question, seq: Option<u64>) -> Outcome {
-        let Some(seq) = seq else {
-            return Outcome::Lost;
-        };
+    async fn outcome(&self, question: Question, seq: u64) -> Outcome {
         loop {
             // Registered before looking, so that nothing in between is missed.
             let notified = self.rest.notified();
@@ -273,20 +283,9 @@ struct ThawOnDrop<'a> {
 
 impl Drop for ThawOnDrop<'_> {
     fn drop(&mut self) {
-        let Some(seq) = mem::take(&mut self.seq) else {
-            return;
-        };
-        self.hub.step(|inner| {
-            // Another's quiesce, asked for since, is not this one's to end.
-            if inner
-                .waits
-                .quiesce
-                .as_ref()
-                .is_some_and(|wait| wait.seq == seq)
-            {
-                inner.conn.thaw(wall());
-            }
-        });
+        if let Some(seq) = self.seq {
+            self.hub.step(|inner| inner.thaw(seq));
+        }
     }
 }
 

@@ -20,14 +20,14 @@ fn renewal(hostname: Option<&str>) -> Renewal {
 #[test]
 fn what_is_started_while_the_guest_is_quiesced_starts_at_the_thaw() {
     let vm = FakeVm::new();
-    vm.run(vm.hub.quiesce(LIMIT)).unwrap();
+    let ticket = vm.run(vm.hub.quiesce(LIMIT)).unwrap();
     assert!(vm.hub.is_quiesced());
     let mut start = ByHand::new(vm.client.exec("echo", ["late"]).output());
     assert!(start.poll().is_pending());
     vm.settle();
     assert!(start.poll().is_pending());
     assert_eq!(vm.hub.active(), 1);
-    vm.hub.thaw();
+    vm.hub.thaw(ticket);
     let output = vm.run(start.into_inner()).unwrap();
     assert_eq!(output.stdout(), b"late");
     assert!(!vm.hub.is_quiesced());
@@ -37,12 +37,12 @@ fn what_is_started_while_the_guest_is_quiesced_starts_at_the_thaw() {
 fn a_quiesced_guest_is_quiesced_once_and_again_after_a_thaw() {
     let vm = FakeVm::new();
     for _ in 0..3 {
-        vm.run(vm.hub.quiesce(LIMIT)).unwrap();
+        let ticket = vm.run(vm.hub.quiesce(LIMIT)).unwrap();
         let again = vm.run(vm.hub.quiesce(LIMIT));
         assert!(matches!(again, Err(QuiesceError::Busy)));
         assert!(vm.hub.is_quiesced(), "another's refusal changes nothing");
         // The next one waits for it by itself.
-        vm.hub.thaw();
+        vm.hub.thaw(ticket);
     }
 }
 
@@ -88,7 +88,8 @@ fn a_quiesce_that_somebody_else_ended_ends_no_later_one() {
     let mut first = ByHand::new(vm.hub.quiesce(LIMIT));
     assert!(first.poll().is_pending());
     vm.settle();
-    vm.hub.thaw();
+    let mut renew = ByHand::new(vm.hub.renew(renewal(None), LIMIT));
+    assert!(renew.poll().is_pending());
     vm.with_agent(|agent| agent.at_quiesce = Some(Ok(())));
     let mut second = ByHand::new(vm.hub.quiesce(LIMIT));
     assert!(second.poll().is_pending());
@@ -99,8 +100,23 @@ fn a_quiesce_that_somebody_else_ended_ends_no_later_one() {
     assert!(error.to_string().contains("let go on"), "{error}");
     drop(first);
     vm.settle();
-    assert!(matches!(second.poll(), Poll::Ready(Ok(()))));
+    assert!(matches!(second.poll(), Poll::Ready(Ok(_))));
     assert!(vm.hub.is_quiesced());
+}
+
+#[test]
+fn the_ticket_of_a_quiesce_that_is_over_thaws_no_later_one() {
+    let vm = FakeVm::new();
+    let first = vm.run(vm.hub.quiesce(LIMIT)).unwrap();
+    vm.run(vm.hub.renew(renewal(None), LIMIT)).unwrap();
+    vm.hub.thaw(first);
+    let second = vm.run(vm.hub.quiesce(LIMIT)).unwrap();
+    vm.hub.thaw(first);
+    vm.settle();
+    assert!(vm.hub.is_quiesced());
+    vm.hub.thaw(second);
+    vm.settle();
+    assert!(!vm.hub.is_quiesced());
 }
 
 #[test]
@@ -194,7 +210,6 @@ fn an_agent_that_is_too_old_is_refused_by_what_it_lacks() {
     assert!(error.to_string().contains("\"quiesce\""), "{error}");
     let error = vm.run(vm.hub.renew(renewal(None), LIMIT)).unwrap_err();
     assert!(matches!(error, RenewError::Unsupported));
-    vm.hub.thaw();
     let other: Arc<Hub> = Hub::new(Config::default()).unwrap();
     let error = vm.run(other.quiesce(LIMIT)).unwrap_err();
     assert!(matches!(error, QuiesceError::VmGone { .. }), "not up yet");

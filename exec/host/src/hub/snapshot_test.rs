@@ -201,7 +201,7 @@ fn admission_counts_the_restored_and_their_ids_are_not_used_again() {
 fn a_copy_of_a_quiesced_guest_goes_on_when_it_was_renewed() {
     let vm = FakeVm::new();
     let cat = spawn(&vm, &["cat"]);
-    vm.run(vm.hub.quiesce(LIMIT)).unwrap();
+    let ticket = vm.run(vm.hub.quiesce(LIMIT)).unwrap();
     let copies = [vm.restored(), vm.restored().restored()];
     for (n, copy) in (1..).zip(&copies) {
         assert!(copy.hub.is_quiesced());
@@ -219,7 +219,7 @@ fn a_copy_of_a_quiesced_guest_goes_on_when_it_was_renewed() {
         drop(sink);
         assert_eq!(copy.run(handle.collect()).unwrap().stdout(), b"in");
     }
-    vm.hub.thaw();
+    vm.hub.thaw(ticket);
     vm.settle();
     vm.with_agent(|agent| assert!(!agent.frozen));
 }
