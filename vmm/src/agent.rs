@@ -43,9 +43,13 @@ pub(crate) trait AgentSide: Gate {
         None
     }
 
-    /// The VM stood still for this long and is about to go on: what has a time is that much later.
-    /// [`expire`](Self::expire) and [`tick`](Self::tick) are called that much later by themselves.
-    fn postponed(&self, _by: Duration) {}
+    /// The VM stands still: time does until [`release_time`](Self::release_time), and neither
+    /// [`expire`](Self::expire) nor [`tick`](Self::tick) is called. Of a machine that is restored it
+    /// stands from the beginning, without a call.
+    fn hold_time(&self) {}
+
+    /// The VM is about to go on. What was to be called before is called that much later by itself.
+    fn release_time(&self) {}
 
     /// Whether there is a connection on this side, for a machine that is restored; `None` if that is
     /// of no interest.

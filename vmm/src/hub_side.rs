@@ -180,8 +180,12 @@ impl AgentSide for HubSide {
         Some(self.is_ready())
     }
 
-    fn postponed(&self, by: Duration) {
-        self.hub.postpone(by);
+    fn hold_time(&self) {
+        self.hub.hold_time();
+    }
+
+    fn release_time(&self) {
+        self.hub.release_time();
     }
 
     fn is_ready(&self) -> bool {

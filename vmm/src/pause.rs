@@ -58,8 +58,6 @@ impl Drop for PausedMachine<'_> {
 /// What is kept while a VM stands still.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// When it came to rest, or was restored.
-    pub(crate) since: Instant,
     /// The guest's clock, to go on from.
     pub(crate) clock: kvm_clock_data,
     /// The console device, which goes on when this is dropped.

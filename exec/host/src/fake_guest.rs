@@ -158,6 +158,7 @@ impl FakeVm {
         let saved = self.hub.save().unwrap();
         let saved = SavedConn::decode(&saved.encode()).unwrap();
         let hub = Hub::restore(saved, RestoreOptions::default()).unwrap();
+        hub.release_time();
         let agent = self.agent.lock().unwrap().clone();
         Self::joined(hub, agent, self.hold.load(Ordering::Relaxed))
     }

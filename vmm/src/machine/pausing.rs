@@ -42,11 +42,8 @@ impl Machine {
         self.deadlines
             .hold(since)
             .map_err(|e| HostError::new("timerfd_settime", e))?;
-        *self.hold() = Some(Hold {
-            since,
-            clock,
-            device,
-        });
+        self.agent.hold_time();
+        *self.hold() = Some(Hold { clock, device });
         Ok(paused)
     }
 
@@ -61,18 +58,13 @@ impl Machine {
     /// The end of a [`PausedMachine`].
     pub(crate) fn resume(&self) {
         let hold = self.hold().take();
-        if let Some(Hold {
-            since,
-            clock,
-            device,
-        }) = hold
-        {
+        if let Some(Hold { clock, device }) = hold {
             if let Err(e) = self.go_on_at(&clock) {
                 self.lifecycle.stop(StopReason::Host {
                     error: e.to_string(),
                 });
             }
-            self.agent.postponed(since.elapsed());
+            self.agent.release_time();
             drop(device);
         }
         self.lifecycle.standstill().release();

@@ -164,7 +164,6 @@ impl Machine {
             .set(Deadline::Executions, Some(since))
             .map_err(timer)?;
         let hold = Hold {
-            since,
             clock: judged.clock(),
             device,
         };

@@ -303,11 +303,11 @@ fn a_snapshot_from_which_a_machine_runs_is_not_replaced() {
     drop(restore(&dir).unwrap());
 }
 
-/// Counts how long it was told to have stood still.
+/// Keeps what it was told of time.
 #[derive(Default)]
-struct Postponed(Mutex<Vec<Duration>>);
+struct Told(Mutex<Vec<&'static str>>);
 
-impl crate::agent_port::Gate for Postponed {
+impl crate::agent_port::Gate for Told {
     fn judge(
         &self,
         _head: &[u8; crate::agent_port::HEADER_LEN],
@@ -329,30 +329,33 @@ impl crate::agent_port::Gate for Postponed {
     fn closed(&self, _why: crate::agent_port::Closed) {}
 }
 
-impl AgentSide for Postponed {
+impl AgentSide for Told {
     fn vm_stopped(&self, _reason: &StopReason) {}
 
-    fn postponed(&self, by: Duration) {
-        self.0.lock().unwrap().push(by);
+    fn hold_time(&self) {
+        self.0.lock().unwrap().push("hold");
+    }
+
+    fn release_time(&self) {
+        self.0.lock().unwrap().push("release");
     }
 }
 
 #[test]
-fn the_agent_side_is_told_of_each_pause_and_its_length() {
+fn the_agent_side_is_told_when_time_stands_still_and_when_it_goes_on() {
     let (_kernel, mut builder) = kernel(&[&SPIN]);
     if kvm::open().is_err() {
         return;
     }
-    let agent = Arc::new(Postponed::default());
+    let agent = Arc::new(Told::default());
     let spec = builder.spec().unwrap();
     let machine =
         Machine::start_probed(spec, Arc::clone(&agent) as _, Probing::not_needed()).unwrap();
-    let before = Instant::now();
-    let paused = machine.pause().unwrap();
-    let length = Duration::from_millis(30);
-    std::thread::sleep(length);
-    paused.resume();
-    let told = agent.0.lock().unwrap();
-    assert_eq!(told.len(), 1);
-    assert!((length..=before.elapsed()).contains(&told[0]), "{told:?}");
+    let told = || agent.0.lock().unwrap().clone();
+    for n in 1..=2 {
+        let paused = machine.pause().unwrap();
+        assert_eq!(told(), ["hold", "release"].repeat(n)[..2 * n - 1]);
+        paused.resume();
+        assert_eq!(told(), ["hold", "release"].repeat(n));
+    }
 }

@@ -11,7 +11,6 @@ use forebay_exec_proto::Renewal;
 use forebay_exec_proto::host::{Conn, QuiesceError as Refused};
 
 use super::{Hub, Inner};
-use crate::clock;
 use crate::error::{QuiesceError, RenewError};
 
 /// A quiesce that is done, for [`Hub::thaw`] to end it and no other.
@@ -37,6 +36,7 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 struct Wait {
     seq: u64,
+    /// By the connection's time, as all of this module.
     until: Duration,
     outcome: Option<Outcome>,
 }
@@ -63,12 +63,10 @@ impl Waits {
         }
     }
 
-    fn begin(&mut self, question: Question, seq: u64, limit: Duration) {
+    fn begin(&mut self, question: Question, seq: u64, now: Duration, limit: Duration) {
         *self.of(question) = Some(Wait {
             seq,
-            until: clock::now()
-                .saturating_add(limit)
-                .saturating_add(ANSWER_WITHIN),
+            until: now.saturating_add(limit).saturating_add(ANSWER_WITHIN),
             outcome: None,
         });
     }
@@ -118,13 +116,6 @@ impl Waits {
         }
         late
     }
-
-    /// The guest stood still for this long.
-    pub(super) fn postpone(&mut self, by: Duration) {
-        for wait in [&mut self.quiesce, &mut self.renew].into_iter().flatten() {
-            wait.until = wait.until.saturating_add(by);
-        }
-    }
 }
 
 impl Inner {
@@ -135,7 +126,8 @@ impl Inner {
         ask: impl FnOnce(&mut Conn) -> Result<u64, Refused>,
     ) -> Result<u64, Refused> {
         let seq = ask(&mut self.conn)?;
-        self.waits.begin(question, seq, limit);
+        let now = self.conn.time().now();
+        self.waits.begin(question, seq, now, limit);
         Ok(seq)
     }
 

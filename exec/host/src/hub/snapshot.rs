@@ -12,7 +12,6 @@
 //! which nothing is decided stalls when its allowance is used up, and keeps its slot.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_exec_proto::ExecId;
 use forebay_exec_proto::host::{
@@ -100,8 +99,8 @@ impl Hub {
 
     /// A hub that goes on where the saved one stood. Ready at once, with the Ready that was
     /// captured; [`set_link`](Self::set_link) has it sent what is due. Time is measured by the
-    /// system's monotonic clock, whatever `options` name, and what was left of deadlines is left
-    /// from here on.
+    /// system's monotonic clock, whatever `options` name, and is [held](Self::hold_time): what was left
+    /// of deadlines is left from [`release_time`](Self::release_time) on.
     ///
     /// # Errors
     /// See [`RestoreError`]: `saved` is something that no connection could have said of itself.
@@ -110,7 +109,8 @@ impl Hub {
             clock: clock::now,
             ..options
         };
-        let conn = Conn::restore(saved, options)?;
+        let mut conn = Conn::restore(saved, options)?;
+        conn.hold_time();
         let chunk = conn.limits().output_chunk_size;
         let hub = Self::around(conn, chunk);
         hub.step(|_| ());
@@ -169,14 +169,17 @@ impl Hub {
         })
     }
 
-    /// The guest stood still for this long, by the system's monotonic clock: deadlines are so much
-    /// later, and nobody is counted to have waited for that time. Call it when the guest runs again.
-    /// An [`expire`](Self::expire) by the old time does nothing.
-    pub fn postpone(&self, by: Duration) {
-        self.step(|inner| {
-            inner.conn.postpone(by);
-            inner.waits.postpone(by);
-        });
+    /// The guest stands still, and its time with it: no deadline comes nearer, and nobody is counted
+    /// to wait, until [`release_time`](Self::release_time). That holds too of what is asked for
+    /// meanwhile. An [`expire`](Self::expire) does nothing. Doing it again is fine.
+    pub fn hold_time(&self) {
+        self.step(|inner| inner.conn.hold_time());
+    }
+
+    /// The guest is about to go on. The next deadline is told by
+    /// [`Link::expire_at`](super::Link::expire_at) anew.
+    pub fn release_time(&self) {
+        self.step(Inner::release_time);
     }
 }
 

@@ -260,14 +260,67 @@ fn time_for_which_the_guest_stood_still_shortens_nothing() {
     let limit = Duration::from_secs(100);
     let exec = vm.client.exec("stall", NONE).timeout(limit);
     let mut handle = vm.run(exec.spawn()).unwrap();
-    let stood = Duration::from_secs(1000);
-    vm.hub.postpone(stood);
-    vm.hub.expire_by(clock::now() + limit);
+    vm.hub.hold_time();
+    clock::advance(10 * limit);
+    assert_eq!(vm.hub.expire(), None);
+    vm.hub.release_time();
+    assert!(vm.hub.expire().is_some());
     vm.settle();
     assert!(vm.guest_knows(handle.id()));
-    vm.hub.expire_by(clock::now() + stood + limit);
+    clock::advance(limit);
+    vm.hub.expire();
     let ended = vm.run(handle.wait());
     assert!(matches!(ended, Err(ExecError::TimedOut { .. })));
+}
+
+#[test]
+fn the_link_is_told_anew_when_the_guest_goes_on() {
+    let vm = FakeVm::new();
+    let timed = |limit| vm.client.exec("stall", NONE).timeout(limit);
+    let long = Duration::from_secs(100);
+    let _first = vm.run(timed(long).spawn()).unwrap();
+    let told = vm.alarms().len();
+    vm.hub.hold_time();
+    clock::advance(10 * long);
+    let short = long / 2;
+    let mut second = ByHand::new(timed(short).spawn());
+    assert!(second.poll().is_pending());
+    let mut quiesce = ByHand::new(vm.hub.quiesce(LIMIT));
+    assert!(quiesce.poll().is_pending());
+    assert_eq!(vm.alarms().len(), told, "nothing can be due");
+    clock::advance(10 * long);
+    let before = clock::now();
+    vm.hub.release_time();
+    let after = clock::now();
+    // The first to be due is the question.
+    let within = LIMIT + Duration::from_secs(2);
+    let [alarm] = vm.alarms()[told..] else {
+        panic!("it is told once");
+    };
+    let at = |now| clock::instant(now + within).unwrap();
+    assert!((at(before)..=at(after)).contains(&alarm));
+    vm.with_agent(|agent| agent.at_quiesce = None);
+    vm.settle();
+    assert!(quiesce.poll().is_pending());
+    clock::advance(within);
+    vm.hub.expire();
+    assert!(matches!(quiesce.poll(), Poll::Ready(Err(_))));
+}
+
+#[test]
+fn the_time_of_a_restored_hub_begins_when_its_guest_goes_on() {
+    let vm = FakeVm::new();
+    let limit = Duration::from_secs(100);
+    let exec = vm.client.exec("stall", NONE).timeout(limit);
+    let kept = vm.run(exec.spawn()).unwrap();
+    let hub = Hub::restore(vm.hub.save().unwrap(), RestoreOptions::default()).unwrap();
+    clock::advance(10 * limit);
+    assert_eq!(hub.expire(), None);
+    hub.release_time();
+    let next = hub.expire().unwrap();
+    assert!(next > clock::instant(clock::now()).unwrap());
+    assert!(next <= clock::instant(clock::now() + limit).unwrap());
+    drop(kept);
 }
 
 #[test]

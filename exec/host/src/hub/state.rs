@@ -184,18 +184,29 @@ impl Inner {
         Some(next)
     }
 
+    /// The guest goes on.
+    pub(super) fn release_time(&mut self) {
+        self.conn.release_time();
+        // What the link was told before is a time of the past, and it was told nothing since.
+        self.alarm = None;
+    }
+
     /// Looks at the deadlines; gives when they have to be looked at next, which whoever called
     /// sees to.
     pub(super) fn expire(&mut self, now: Duration) -> Option<Duration> {
         self.conn.expire(now);
-        self.wakes.rest |= self.waits.expire(now);
+        self.wakes.rest |= self.waits.expire(self.conn.time().at(now));
         self.alarm = self.next_deadline();
         self.alarm
     }
 
     fn next_deadline(&self) -> Option<Duration> {
-        let deadlines = [self.conn.next_deadline(), self.waits.next_deadline()];
-        deadlines.into_iter().flatten().min()
+        let waits = self.waits.next_deadline();
+        let waits = waits.and_then(|at| self.conn.time().on_clock(at));
+        [self.conn.next_deadline(), waits]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Takes what has to be done outside the lock.

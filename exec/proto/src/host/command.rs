@@ -227,7 +227,7 @@ impl Conn {
                 active: self.active,
             });
         }
-        let now = (self.config.clock)();
+        let now = self.time.now();
         let deadline = match start.timeout {
             None => None,
             Some(limit) => Some(Deadline::begin(limit, now).ok_or(StartError::Timeout { limit })?),
@@ -246,7 +246,7 @@ impl Conn {
                 exec.input.state = InputState::Closing;
             }
         }
-        exec.observe(self.config.clock);
+        exec.observe(self.time);
         exec.deadline = deadline;
         self.deadlines
             .extend(deadline.and_then(|deadline| Some((deadline.next()?, id))));
@@ -303,7 +303,7 @@ impl Conn {
             && exec.input.state == InputState::Open
         {
             exec.drop_pending(&mut self.dropped);
-            exec.observe(self.config.clock);
+            exec.observe(self.time);
         }
     }
 

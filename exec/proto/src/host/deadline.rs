@@ -73,7 +73,7 @@ pub(super) struct Deadline {
     pub(super) killed: bool,
 }
 
-/// How far a deadline has got. Times are the connection's clock's.
+/// How far a deadline has got, by the connection's [`Time`](super::Time).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// It expires then.
@@ -112,15 +112,6 @@ impl Deadline {
         }
     }
 
-    fn postpone(&mut self, by: Duration) {
-        match &mut self.stage {
-            Stage::Running { at: then } | Stage::Expired { until: then, .. } => {
-                *then = then.saturating_add(by);
-            }
-            Stage::Unconfirmed => {}
-        }
-    }
-
     pub(super) fn expired(&self) -> bool {
         !matches!(self.stage, Stage::Running { .. })
     }
@@ -137,32 +128,22 @@ impl Deadline {
 
 impl Conn {
     /// When [`expire`](Self::expire) has something to do next, by [`Config::clock`](super::Config).
+    /// `None` while [time is held](Self::hold_time).
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.deadlines.first().map(|(at, _)| *at)
+        let (at, _) = self.deadlines.first()?;
+        self.time.on_clock(*at)
     }
 
-    /// Kills what has had its time by `now`, and gives notice of what should have ended since.
+    /// Kills what has had its time by `now` of the same clock, and gives notice of what should have
+    /// ended since.
     pub fn expire(&mut self, now: Duration) {
+        let now = self.time.at(now);
         while let Some((at, id)) = self.deadlines.first().copied()
             && at <= now
         {
             self.deadlines.pop_first();
             self.pass(id, now);
-        }
-    }
-
-    /// The guest stood still for this long, which is nobody's time: what executions have left of
-    /// theirs, and how long they have waited so far, is what it was before.
-    pub fn postpone(&mut self, by: Duration) {
-        self.deadlines.clear();
-        for (id, exec) in &mut self.execs {
-            exec.output_meter.postpone(by);
-            exec.stdin_meter.postpone(by);
-            if let Some(deadline) = &mut exec.deadline {
-                deadline.postpone(by);
-                self.deadlines.extend(deadline.next().map(|at| (at, *id)));
-            }
         }
     }
 
@@ -241,7 +222,7 @@ impl Conn {
         let Some(deadline) = &mut exec.deadline else {
             return;
         };
-        let now = (self.config.clock)();
+        let now = self.time.now();
         match &mut deadline.stage {
             Stage::Running { at } => deadline.left = Some(at.saturating_sub(now)),
             Stage::Expired { until, waited, .. } => {

@@ -218,7 +218,7 @@ impl Conn {
     }
 
     fn view<'e>(&self, executions: impl Iterator<Item = (&'e ExecId, &'e Exec)>) -> View {
-        let now = (self.config.clock)();
+        let now = self.time.now();
         View {
             state: match self.state {
                 State::Waiting => "waiting",

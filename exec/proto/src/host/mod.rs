@@ -11,7 +11,8 @@
 //!   [`Conn::forget`], and the readers [`Conn::next_event`], [`Conn::read`],
 //!   [`Conn::take_chunk`]; of the guest as a whole [`Conn::quiesce`], [`Conn::renew`],
 //!   [`Conn::thaw`];
-//! * **time**: [`Conn::expire`], when the [`Conn::next_deadline`] is reached;
+//! * **time**: [`Conn::expire`], when the [`Conn::next_deadline`] is reached; [`Conn::hold_time`]
+//!   while the guest stands still;
 //! * **notices**: after any of the above, drain [`Conn::poll_notice`] and wake whoever waits.
 //!
 //! Nothing blocks, and nothing waits for time by itself: the clock is read where an execution with a
@@ -35,6 +36,7 @@ mod read;
 mod receive;
 pub mod saved;
 mod stall;
+mod time;
 mod transmit;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -59,6 +61,7 @@ pub use quiesce::QuiesceError;
 pub use read::{Event, Read};
 pub use saved::{Progress, RestoreError, RestoreOptions, SaveError, SavedConn};
 pub use stall::Stalls;
+pub use time::Time;
 
 use execution::{Exec, Peer, Phase};
 use inspect::Look;
@@ -194,6 +197,7 @@ const LEGACY_CHUNK: u32 = 4096;
 #[derive(Debug)]
 pub struct Conn {
     config: Config,
+    time: Time,
     /// The other end is a relay; see [`Conn::facing_relay`].
     relayed: bool,
     /// The agent of this connection keeps no limits.
@@ -244,6 +248,7 @@ impl Conn {
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
+            time: Time::by(config.clock),
             config,
             relayed: false,
             legacy: false,
@@ -427,11 +432,11 @@ impl Conn {
     /// given back exactly once because `admitted` is.
     fn settle(&mut self, id: ExecId) {
         let ready = self.is_ready();
-        let clock = self.config.clock;
+        let time = self.time;
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
-        exec.observe(clock);
+        exec.observe(time);
         if !exec.ended() {
             return;
         }
@@ -454,11 +459,11 @@ impl Conn {
         let first = self.requests.front() == Some(&id);
         let ready = self.is_ready();
         let held = self.rest.holds_requests();
-        let clock = self.config.clock;
+        let time = self.time;
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
-        exec.observe(clock);
+        exec.observe(time);
         let may_ask = first && !held;
         if ready && !exec.in_slots && exec.slot_ready() && (may_ask || !exec.requesting()) {
             exec.in_slots = true;
@@ -482,11 +487,11 @@ impl Conn {
     /// after everything that can make one due.
     fn schedule_ack(&mut self, id: ExecId) {
         let ready = self.is_ready();
-        let clock = self.config.clock;
+        let time = self.time;
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
-        exec.observe(clock);
+        exec.observe(time);
         if ready
             && !exec.in_acks
             && (self.relayed || !exec.ended())

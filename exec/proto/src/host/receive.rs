@@ -286,7 +286,7 @@ impl Conn {
                 let seq = exec.next_seq();
                 exec.input.state = InputState::Broken(error.clone());
                 exec.drop_pending(&mut self.dropped);
-                exec.observe(self.config.clock);
+                exec.observe(self.time);
                 if !exec.forgotten {
                     exec.stdin_event = Some((seq, error));
                 }

@@ -22,8 +22,8 @@ use core::time::Duration;
 
 use minicbor::{Decode, Encode};
 
-use super::config::Clock;
 use super::execution::{Exec, InputState, Phase};
+use super::time::Time;
 use crate::frame::CHUNK_CHARGE;
 
 /// Least allowance with which a guest can send anything.
@@ -81,7 +81,7 @@ impl Stalls {
 /// One direction's account.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// Whom it waits for, and since when by the clock. `None` before its life and after.
+    /// Whom it waits for, and since when. `None` before its life and after.
     waiting: Option<(Party, Duration)>,
     spent: Stalls,
 }
@@ -89,13 +89,6 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn party(&self) -> Option<Party> {
         self.waiting.map(|(party, _)| party)
-    }
-
-    /// So much of the time since the last change is not counted.
-    pub(super) fn postpone(&mut self, by: Duration) {
-        if let Some((_, since)) = &mut self.waiting {
-            *since = since.saturating_add(by);
-        }
     }
 
     /// An account that has this of an earlier one.
@@ -124,9 +117,9 @@ impl Meter {
         spent
     }
 
-    fn set(&mut self, party: Option<Party>, clock: Clock) {
+    fn set(&mut self, party: Option<Party>, time: Time) {
         if party != self.party() {
-            let now = clock();
+            let now = time.now();
             self.spent = self.read(now);
             self.waiting = party.map(|party| (party, now));
         }
@@ -136,10 +129,10 @@ impl Meter {
 impl Exec {
     /// Books the time until now if a direction waits for somebody else than before. Due after
     /// everything that can change that.
-    pub(super) fn observe(&mut self, clock: Clock) {
+    pub(super) fn observe(&mut self, time: Time) {
         let (output, stdin) = (self.output_waits_for(), self.stdin_waits_for());
-        self.output_meter.set(output, clock);
-        self.stdin_meter.set(stdin, clock);
+        self.output_meter.set(output, time);
+        self.stdin_meter.set(stdin, time);
     }
 
     pub(super) fn output_waits_for(&self) -> Option<Party> {

@@ -152,7 +152,7 @@ impl Conn {
         let limits = &self.config.limits;
         let chunk = self.chunk(limits.output_chunk_size);
         let mut execs = BTreeMap::new();
-        let now = (self.config.clock)();
+        let now = self.time.now();
         // Requests leave one after the other and in the order of ids.
         let mut requesting = false;
         for exec in saved {

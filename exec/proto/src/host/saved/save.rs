@@ -30,6 +30,7 @@ impl Conn {
     pub fn save(&self) -> Result<SavedConn, SaveError> {
         let Self {
             config,
+            time,
             relayed,
             // Said by the agent's Ready.
             legacy: _,
@@ -73,7 +74,7 @@ impl Conn {
         }
         let (asked, frozen) = rest.settled().ok_or(SaveError::Quiescing)?;
         let (order, controls) = schedule.save();
-        let now = (config.clock)();
+        let now = time.now();
         Ok(SavedConn(ConnV1 {
             bootstrap: config.bootstrap(*connection),
             ready: ready.clone(),

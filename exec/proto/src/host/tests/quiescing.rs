@@ -363,14 +363,28 @@ fn a_frozen_guest_is_saved_as_one_and_goes_on_after_its_renewal() {
     assert!(!pair.restored().commands.contains_key(&id));
 }
 
+/// The guest stands still for so long.
+fn stand_still(pair: &mut Pair, time: Duration) {
+    pair.host.hold_time();
+    pass_held(pair, time);
+    pair.host.release_time();
+}
+
+/// So much passes while the guest stands still, and nothing is due.
+fn pass_held(pair: &mut Pair, time: Duration) {
+    // Again is as good as once.
+    pair.host.hold_time();
+    pair.pass(time);
+    assert_eq!(pair.host.next_deadline(), None);
+}
+
 #[test]
 fn time_for_which_the_guest_stood_still_is_nobodys() {
     let mut pair = timed();
     let id = running(&mut pair, LIMIT);
     pair.pass(LIMIT / 2);
     let stood = 10 * LIMIT;
-    pair.host.postpone(stood);
-    crate::pair::set_now(crate::pair::now() + stood);
+    stand_still(&mut pair, stood);
     let left = crate::pair::now() + LIMIT / 2;
     assert_eq!(pair.host.next_deadline(), Some(left));
     let waited = pair.view(id).output_stalls.total();
@@ -378,9 +392,39 @@ fn time_for_which_the_guest_stood_still_is_nobodys() {
     pair.pass(LIMIT / 2);
     assert_eq!(sent(&mut pair), [ToGuest::Kill.to_wire()]);
     // As for the time in which the end has to be confirmed.
-    pair.host.postpone(stood);
-    pair.pass(stood);
+    stand_still(&mut pair, stood);
     assert_eq!(pair.host.unconfirmed(id), None);
     pair.pass(CONFIRM_WITHIN);
     assert_eq!(pair.host.unconfirmed(id), Some(LIMIT));
+}
+
+#[test]
+fn what_is_started_while_the_guest_stands_still_has_its_whole_time_and_no_more() {
+    let mut pair = timed();
+    // An earlier pause is over.
+    stand_still(&mut pair, LIMIT);
+    pair.host.hold_time();
+    pass_held(&mut pair, 50 * LIMIT);
+    let id = pair.try_start_within(LIMIT).unwrap();
+    pass_held(&mut pair, 10 * LIMIT);
+    assert_eq!(pair.view(id).output_stalls.total(), Duration::ZERO);
+    pair.host.release_time();
+    assert_eq!(pair.host.next_deadline(), Some(crate::pair::now() + LIMIT));
+    pair.settle();
+    pair.pass(LIMIT / 4);
+    assert_eq!(pair.view(id).output_stalls.total(), LIMIT / 4);
+    pair.pass(LIMIT - LIMIT / 4);
+    assert_eq!(sent(&mut pair), [ToGuest::Kill.to_wire()]);
+}
+
+#[test]
+fn what_is_saved_while_the_guest_stands_still_has_what_it_had_when_that_began() {
+    let mut pair = timed();
+    running(&mut pair, LIMIT);
+    pair.pass(LIMIT / 2);
+    pair.host.hold_time();
+    pass_held(&mut pair, 10 * LIMIT);
+    let copy = pair.restored();
+    let left = crate::pair::now() + LIMIT / 2;
+    assert_eq!(copy.host.next_deadline(), Some(left));
 }
