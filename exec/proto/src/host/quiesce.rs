@@ -17,12 +17,13 @@
 //! here: what would be started would stand still. An execution that is admitted then holds its
 //! slot, its deadline counts, and it starts when the guest goes on. All else goes on: what the pipes
 //! hold is read, stdin is taken, signals are delivered when their process may run again, and kills
-//! kill.
+//! kill: those that were asked for leave before a renewal does.
 
 use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
+use super::execution::Exec;
 use super::transmit::frame;
 use super::{Config, ConfigError, Conn, Frame, Notice};
 use crate::frame::{FromGuest, ToGuest};
@@ -240,6 +241,10 @@ impl Conn {
 
     /// The question that is due.
     pub(super) fn build_rest(&mut self) -> Option<Frame> {
+        // What is to be killed is killed where it stands: none of it may go on before.
+        if self.rest.renew_due.is_some() && self.execs.values().any(Exec::kill_ready) {
+            return None;
+        }
         let rest = &mut self.rest;
         if let Some(renew) = rest.renew_due.take() {
             let hostname = renew.renewal.as_ref().and_then(|new| new.hostname.clone());

@@ -112,6 +112,30 @@ fn requests_wait_in_order_while_the_guest_is_frozen_and_all_else_goes_on() {
 }
 
 #[test]
+fn what_was_killed_before_the_guest_goes_on_is_killed_before_it_does() {
+    let mut pair = pair();
+    let doomed = [(); 3].map(|()| pair.running(Stdin::Pipe));
+    let kept = pair.running(Stdin::Pipe);
+    freeze(&mut pair);
+    let mut pair = pair.restored();
+    pair.host.write_stdin(kept, "for one".into()).unwrap();
+    pair.host.write_stdin(doomed[0], "for none".into()).unwrap();
+    pair.host.kill(doomed[0]).unwrap();
+    pair.host.renew(renewal(None), WALL).unwrap();
+    for id in &doomed[1..] {
+        pair.host.kill(*id).unwrap();
+    }
+    let sent = sent(&mut pair);
+    let position = |of: ToGuest| sent.iter().rposition(|kind| *kind == of.to_wire()).unwrap();
+    assert!(
+        position(ToGuest::Kill) < position(ToGuest::Renew),
+        "{sent:?}"
+    );
+    let kills = sent.iter().filter(|kind| **kind == ToGuest::Kill.to_wire());
+    assert_eq!(kills.count(), doomed.len());
+}
+
+#[test]
 fn a_request_of_which_a_part_has_left_goes_on_after_the_thaw() {
     let mut pair = pair();
     let long = "w".repeat(2 * REQUEST_PART);
