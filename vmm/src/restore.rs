@@ -36,7 +36,8 @@ const RENEW_WITHIN: Duration = Duration::from_secs(30);
 /// Lines of the console that are told with the end of a guest that was not renewed.
 const CONSOLE_LINES: usize = 20;
 
-/// What becomes of the executions that were alive in a snapshot, or had ended unread.
+/// What becomes of the executions that were alive in a snapshot, or had ended unread. Those that nobody
+/// held, since they had been detached or discarded, go on as they did, unless all are killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Survivors {
@@ -44,7 +45,7 @@ pub enum Survivors {
     /// slot back at its end.
     #[default]
     Discard,
-    /// They are killed before they run.
+    /// They are killed before they run, and so are those that nobody held.
     Kill,
     /// They wait for [`Vm::adopt`], each within its limits: one that nobody adopts stalls as one that
     /// nobody reads, and keeps its slot. [`Vm::discard_survivors`] lets go of the rest.
@@ -213,11 +214,7 @@ impl Restore {
         )?;
         match self.survivors {
             Survivors::Discard => hub.discard_rest(),
-            Survivors::Kill => {
-                for id in hub.adoptable() {
-                    hub.kill(id);
-                }
-            }
+            Survivors::Kill => hub.kill_rest(),
             Survivors::Adopt => {}
         }
         let wired = Wired::new(machine, hub);

@@ -118,7 +118,9 @@ impl Hub {
     }
 
     /// The executions of a restored hub on which nobody has decided, in the order of their ids. They
-    /// may have ended.
+    /// may have ended. Those that nobody held when they were saved, since they were detached or
+    /// discarded, are not among them: they go on as before, unless [`kill_rest`](Self::kill_rest)
+    /// ends them.
     #[must_use]
     pub fn adoptable(&self) -> Vec<ExecId> {
         self.lock().adoptable()
@@ -167,6 +169,17 @@ impl Hub {
             }
             undecided
         })
+    }
+
+    /// [Kills](Self::kill) every execution that nobody has taken over, and those too that are not
+    /// [adoptable](Self::adoptable) because nobody held them when they were saved.
+    pub fn kill_rest(&self) {
+        self.step(|inner| {
+            for id in inner.adoptable() {
+                drop(inner.release(id, true));
+            }
+            inner.conn.kill_forgotten();
+        });
     }
 
     /// The guest stands still, and its time with it: no deadline comes nearer, and nobody is counted

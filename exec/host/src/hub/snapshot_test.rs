@@ -151,6 +151,24 @@ fn an_execution_is_decided_on_once() {
 }
 
 #[test]
+fn killing_the_rest_reaches_those_that_nobody_held_and_spares_the_adopted() {
+    let vm = FakeVm::new();
+    let detached = spawn(&vm, &["stall"]).detach();
+    let [adopted, discarded, held] = [(); 3].map(|()| spawn(&vm, &["stall"]));
+    let copy = vm.restored();
+    assert!(copy.hub.discard(discarded.id()));
+    let copy = copy.restored();
+    let kept = adopt(&copy, adopted.id());
+    copy.hub.kill_rest();
+    copy.settle();
+    for id in [detached, discarded.id(), held.id()] {
+        assert!(!copy.guest_knows(id), "{id} lives");
+    }
+    assert!(copy.guest_knows(kept.handle.id()));
+    assert_eq!(copy.hub.active(), 1);
+}
+
+#[test]
 fn what_nobody_adopts_is_drained_and_ends_by_itself() {
     let vm = FakeVm::new();
     let writer = spawn(&vm, &["write", "3000000", "0", "0"]);

@@ -376,6 +376,16 @@ impl Conn {
         Ok(())
     }
 
+    /// [Kills](Self::kill) every execution of which the last handle is gone.
+    pub fn kill_forgotten(&mut self) {
+        let forgotten = self.execs.iter().filter(|(_, exec)| exec.forgotten);
+        let ids: Vec<ExecId> = forgotten.map(|(id, _)| *id).collect();
+        for id in ids {
+            // One that has ended is as it should be.
+            let _ = self.kill(id);
+        }
+    }
+
     /// Asks the guest for a sign of life. A mark, not a queued control: whether a guest counts as
     /// alive must not depend on how many signals somebody has queued. At most [`CONTROL_QUEUE`]
     /// may be unanswered, since the guest owes a reply to each, and one unsent.
