@@ -184,7 +184,7 @@ impl Application {
             }
             18 => {
                 let _ = self.host.quiesce(Duration::from_millis(5));
-                let _ = self.host.thaw(now());
+                let _ = self.host.thaw();
             }
             19 => {
                 let renewal = Renewal {
@@ -193,7 +193,7 @@ impl Application {
                     hostname: u.arbitrary::<bool>()?.then(|| "copy".to_owned()),
                 };
                 let _ = self.host.quiesce(Duration::from_millis(5));
-                let _ = self.host.renew(renewal, now());
+                let _ = self.host.renew(renewal);
             }
             _ => self.open(),
         }

@@ -1,15 +1,16 @@
-//! The clock by which the protocol's connection keeps deadlines and measures how long executions
-//! wait.
+//! The clocks of the protocol's connection: one by which it keeps deadlines and measures how long
+//! executions wait, and the wall clock that it tells the guest.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_exec_proto::host::Config;
 
-/// `config` with the system's monotonic clock.
+/// `config` with the system's clocks.
 pub(crate) fn timed(config: Config) -> Config {
     Config {
         clock: now,
+        wall,
         ..config
     }
 }
@@ -23,7 +24,13 @@ pub(crate) fn now() -> Duration {
 #[cfg(test)]
 pub(crate) use moved::{advance, now};
 
-/// What this clock's time is to the system; `None` if it is beyond what that can say.
+/// The wall clock, since 1970.
+pub(crate) fn wall() -> Duration {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+    wall.unwrap_or_default()
+}
+
+/// What the monotonic clock's time is to the system; `None` if it is beyond what that can say.
 pub(crate) fn instant(at: Duration) -> Option<Instant> {
     first().checked_add(at)
 }

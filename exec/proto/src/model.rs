@@ -304,10 +304,10 @@ impl World {
                     generation: [9; 16],
                     hostname: None,
                 };
-                let asked = self.pair.host.renew(renewal, self.now);
+                let asked = self.pair.host.renew(renewal);
                 self.asked.extend(asked.ok());
             }
-            Op::Thaw => self.asked.extend(self.pair.host.thaw(self.now)),
+            Op::Thaw => self.asked.extend(self.pair.host.thaw()),
             Op::Restore if !self.can_be_saved() => {}
             Op::Restore => *self = self.restored(),
         }

@@ -42,7 +42,12 @@ pub fn now() -> Duration {
     NOW.get()
 }
 
-/// Sets it; it moves by this alone.
+/// Their wall clock, which moves with it.
+pub fn wall() -> Duration {
+    Duration::new(1_800_000_000, 5).saturating_add(now())
+}
+
+/// Sets the clock; it moves by this alone.
 pub fn set_now(now: Duration) {
     NOW.set(now);
 }
@@ -106,6 +111,7 @@ impl Pair {
             host: host::Conn::new(host::Config {
                 limits,
                 clock: now,
+                wall,
                 ..host::Config::default()
             }),
             guest: guest::Conn::new(),
@@ -131,6 +137,7 @@ impl Pair {
         let options = host::RestoreOptions {
             allow_legacy_guest: !self.host.inspect().bounded,
             clock: now,
+            wall,
         };
         let mut host = host::Conn::restore(read, options).unwrap();
         assert_eq!(host.save().unwrap(), saved, "nothing changed on the way");

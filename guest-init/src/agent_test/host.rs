@@ -369,7 +369,7 @@ impl Host {
             generation: [9; 16],
             hostname: None,
         };
-        let seq = self.conn.renew(renewal, Duration::from_secs(7)).unwrap();
+        let seq = self.conn.renew(renewal).unwrap();
         self.answered(seq)
     }
 
@@ -395,7 +395,7 @@ impl Host {
 
     /// The same of the thaw.
     pub(super) fn begin_thaw(&mut self) -> u64 {
-        let seq = self.conn.thaw(Duration::from_secs(7)).unwrap();
+        let seq = self.conn.thaw().unwrap();
         self.send();
         seq
     }

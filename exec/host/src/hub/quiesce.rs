@@ -5,7 +5,7 @@
 //! futures of whoever asked. Their time is kept as executions' deadlines are, by [`Hub::expire`], so
 //! they end when nobody but the VM's own thread runs.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use forebay_exec_proto::Renewal;
 use forebay_exec_proto::host::{Conn, QuiesceError as Refused};
@@ -136,7 +136,7 @@ impl Inner {
     fn thaw(&mut self, seq: u64) {
         let last = self.waits.quiesce.as_ref();
         if last.is_some_and(|wait| wait.seq == seq) {
-            self.conn.thaw(wall());
+            self.conn.thaw();
         }
     }
 }
@@ -203,8 +203,8 @@ impl Hub {
     /// by this process's clock, give or take two seconds.
     ///
     /// Whoever restores the guest calls this when it runs, and hands out clients afterwards: the
-    /// hub itself admits executions before, which may then see the old state. The time is taken at
-    /// the call.
+    /// hub itself admits executions before, which may then see the old state. The time is that at which the
+    /// question leaves, so it may be asked while the guest stands still.
     ///
     /// Dropping the future does not take it back.
     ///
@@ -214,7 +214,7 @@ impl Hub {
     pub async fn renew(&self, renewal: Renewal, limit: Duration) -> Result<(), RenewError> {
         let asked = self.step(|inner| {
             inner
-                .ask(Question::Renew, limit, |conn| conn.renew(renewal, wall()))
+                .ask(Question::Renew, limit, |conn| conn.renew(renewal))
                 .map_err(|refused| match refused {
                     Refused::Busy => RenewError::Busy,
                     Refused::Closed => RenewError::VmGone {
@@ -279,12 +279,6 @@ impl Drop for ThawOnDrop<'_> {
             self.hub.step(|inner| inner.thaw(seq));
         }
     }
-}
-
-/// The wall clock, since 1970.
-fn wall() -> Duration {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH);
-    wall.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -107,6 +107,7 @@ impl Hub {
     pub fn restore(saved: SavedConn, options: RestoreOptions) -> Result<Arc<Self>, RestoreError> {
         let options = RestoreOptions {
             clock: clock::now,
+            wall: clock::wall,
             ..options
         };
         let mut conn = Conn::restore(saved, options)?;

@@ -9,8 +9,8 @@ use crate::frame::{FRAME_MAX, HEADER_LEN};
 use crate::limits::{LimitError, Limits};
 use crate::message::{Bootstrap, ByteVec, EnvVar, Resources, encode};
 
-/// A monotonic clock: the time since any fixed moment. Read under whatever lock guards the
-/// connection, so it has to be cheap.
+/// A clock: the time since a fixed moment. Read under whatever lock guards the connection, so it has
+/// to be cheap.
 pub type Clock = fn() -> Duration;
 
 /// What a VM's builder decides about its executions.
@@ -29,9 +29,11 @@ pub struct Config {
     /// Takes a guest whose Ready names no `exec_limits`; see [`Conn`](super::Conn) for what is
     /// left then.
     pub allow_legacy_guest: bool,
-    /// What executions' deadlines, and the time that they wait, are measured by. The default
-    /// stands still.
+    /// What executions' deadlines, and the time that they wait, are measured by; monotonic. The
+    /// default stands still.
     pub clock: Clock,
+    /// The wall clock, since 1970, by which the guest's is set when it goes on. The default is zero.
+    pub wall: Clock,
 }
 
 impl Default for Config {
@@ -44,6 +46,7 @@ impl Default for Config {
             resources: Resources::default(),
             allow_legacy_guest: false,
             clock: || Duration::ZERO,
+            wall: || Duration::ZERO,
         }
     }
 }

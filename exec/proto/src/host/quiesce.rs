@@ -74,8 +74,8 @@ pub(super) struct Rest {
     quiesce_due: Option<Quiesce>,
     /// One that has, without an answer.
     quiescing: Option<u64>,
-    /// A renewal that has not left.
-    renew_due: Option<Renew>,
+    /// A renewal that has not left; a thaw makes nothing new.
+    renew_due: Option<(u64, Option<Renewal>)>,
     /// One that has, without an answer, and the hostname that it brings.
     renewing: Option<(u64, Option<String>)>,
     /// The agent said that everything is frozen, and nothing since.
@@ -146,13 +146,9 @@ impl Rest {
         self.asked
     }
 
-    fn renew(&mut self, wall: Duration, renewal: Option<Renewal>) -> u64 {
+    fn renew(&mut self, renewal: Option<Renewal>) -> u64 {
         let seq = self.next();
-        self.renew_due = Some(Renew {
-            seq,
-            wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
-            renewal,
-        });
+        self.renew_due = Some((seq, renewal));
         seq
     }
 
@@ -186,14 +182,14 @@ impl Conn {
         Ok(seq)
     }
 
-    /// Makes the guest another one: gives it this entropy, generation and hostname, and the time,
-    /// which is `wall` since 1970; then what was frozen goes on. For a copy of a guest, before
-    /// anything is started in it. Gives the number by which [`Notice::Renewed`] tells how that went;
+    /// Makes the guest another one: gives it this entropy, generation and hostname, and the time by
+    /// [`Config::wall`] when the question leaves; then what was frozen goes on. For a copy of a
+    /// guest, before anything is started in it. Gives the number by which [`Notice::Renewed`] tells how that went;
     /// if it failed, what was frozen still is.
     ///
     /// # Errors
     /// See [`QuiesceError`].
-    pub fn renew(&mut self, renewal: Renewal, wall: Duration) -> Result<u64, QuiesceError> {
+    pub fn renew(&mut self, renewal: Renewal) -> Result<u64, QuiesceError> {
         self.check_rest()?;
         if self.rest.renews() {
             return Err(QuiesceError::Busy);
@@ -209,17 +205,17 @@ impl Conn {
             };
             config.validate().map_err(QuiesceError::Config)?;
         }
-        Ok(self.rest.renew(wall, Some(renewal)))
+        Ok(self.rest.renew(Some(renewal)))
     }
 
     /// Lets a guest that was quiesced, or is being so, go on as the one that it was, with its clock
-    /// set to `wall` since 1970. Gives the number by which [`Notice::Renewed`] tells how that went;
+    /// set as by [`renew`](Self::renew). Gives the number by which [`Notice::Renewed`] tells how that went;
     /// `None` if there is nothing to do or a renewal is under way, which does the same.
-    pub fn thaw(&mut self, wall: Duration) -> Option<u64> {
+    pub fn thaw(&mut self) -> Option<u64> {
         self.rest
             .withdraw("the guest was let go on before it was asked");
         let due = self.rest.holds_requests() && !self.rest.renews();
-        due.then(|| self.rest.renew(wall, None))
+        due.then(|| self.rest.renew(None))
     }
 
     /// Whether the agent has said that every execution is frozen, and none goes on yet.
@@ -246,9 +242,16 @@ impl Conn {
             return None;
         }
         let rest = &mut self.rest;
-        if let Some(renew) = rest.renew_due.take() {
-            let hostname = renew.renewal.as_ref().and_then(|new| new.hostname.clone());
-            rest.renewing = Some((renew.seq, hostname));
+        if let Some((seq, renewal)) = rest.renew_due.take() {
+            let hostname = renewal.as_ref().and_then(|new| new.hostname.clone());
+            rest.renewing = Some((seq, hostname));
+            // Read now: the question may have waited for a guest that stood still.
+            let wall = (self.config.wall)();
+            let renew = Renew {
+                seq,
+                wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
+                renewal,
+            };
             return Some(frame(ToGuest::Renew, None, encode(&renew)));
         }
         if rest.renewing.is_some() {

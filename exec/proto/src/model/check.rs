@@ -115,7 +115,7 @@ impl World {
         }
         self.pair.dull = false;
         loop {
-            self.asked.extend(self.pair.host.thaw(self.now));
+            self.asked.extend(self.pair.host.thaw());
             self.heed_notices();
             self.pair.settle();
             self.pair.freeze(Ok(()));

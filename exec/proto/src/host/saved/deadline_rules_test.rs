@@ -128,6 +128,7 @@ fn each_rule_of_a_deadline_is_checked() {
     let options = RestoreOptions {
         allow_legacy_guest: false,
         clock: || Duration::MAX,
+        ..RestoreOptions::default()
     };
     let error = Conn::restore(saved(), options).map(|_| ()).unwrap_err();
     assert!(

@@ -177,14 +177,17 @@ pub struct RestoreOptions {
     /// As [`Config::clock`](super::Config): what is left of deadlines, and how long executions wait,
     /// is counted from the restore.
     pub clock: Clock,
+    /// As [`Config::wall`](super::Config).
+    pub wall: Clock,
 }
 
 impl Default for RestoreOptions {
-    /// No legacy guest, and a clock that stands still.
+    /// No legacy guest, and clocks that stand still.
     fn default() -> Self {
         Self {
             allow_legacy_guest: false,
             clock: || Duration::ZERO,
+            wall: || Duration::ZERO,
         }
     }
 }

@@ -113,6 +113,7 @@ impl Conn {
         let RestoreOptions {
             allow_legacy_guest,
             clock,
+            wall,
         } = options;
         let legacy = ready.exec_limits.is_none();
         if legacy && !allow_legacy_guest {
@@ -126,6 +127,7 @@ impl Conn {
             resources: resources.unwrap_or_default(),
             allow_legacy_guest,
             clock,
+            wall,
         };
         config.validate().map_err(RestoreError::Config)?;
         if connection == 0 {

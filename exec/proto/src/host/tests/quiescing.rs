@@ -8,11 +8,10 @@ use super::deadlines::{LIMIT, running, timed};
 use super::*;
 use crate::frame::ToGuest;
 use crate::message::{Answer, QUIESCE};
-use crate::pair::{exit_code, raw};
+use crate::pair::{exit_code, raw, wall};
 use crate::{Header, REQUEST_PART, Renewal, Secret};
 
 const WITHIN: Duration = Duration::from_millis(700);
-const WALL: Duration = Duration::new(1_800_000_000, 5);
 
 fn renewal(hostname: Option<&str>) -> Renewal {
     Renewal {
@@ -62,18 +61,15 @@ fn sent(pair: &mut Pair) -> Vec<u8> {
 fn a_guest_is_frozen_when_it_says_so_until_it_says_that_it_goes_on() {
     let mut pair = frozen();
     assert_eq!(pair.host.quiesce(WITHIN), Err(QuiesceError::Busy));
-    let seq = pair.host.thaw(WALL).unwrap();
-    assert_eq!(pair.host.thaw(WALL), None, "it is under way");
+    let seq = pair.host.thaw().unwrap();
+    assert_eq!(pair.host.thaw(), None, "it is under way");
     assert!(pair.host.is_frozen());
     pair.settle();
     assert_eq!(told(&mut pair), [("renewed", seq, Ok(()))]);
     assert!(!pair.host.is_frozen());
     let renew = pair.renewed.pop().unwrap();
-    assert_eq!(
-        (renew.wall_ns, renew.renewal),
-        (1_800_000_000_000_000_005, None)
-    );
-    assert_eq!(pair.host.thaw(WALL), None, "nothing is frozen");
+    assert_eq!(renew.renewal, None);
+    assert_eq!(pair.host.thaw(), None, "nothing is frozen");
 }
 
 #[test]
@@ -105,10 +101,21 @@ fn requests_wait_in_order_while_the_guest_is_frozen_and_all_else_goes_on() {
         Some(Terminal::Failed(_))
     ));
     let third = pair.start(Stdin::Null);
-    pair.host.thaw(WALL).unwrap();
+    pair.host.thaw().unwrap();
     pair.settle();
     let started: Vec<ExecId> = pair.commands.keys().copied().collect();
     assert_eq!(started, [cat, second, third]);
+}
+
+#[test]
+fn a_guest_gets_the_time_at_which_the_question_leaves() {
+    let mut pair = frozen();
+    pair.host.thaw().unwrap();
+    pair.pass(Duration::from_secs(3600));
+    let told = wall().as_nanos();
+    pair.settle();
+    pair.pass(Duration::from_secs(1));
+    assert_eq!(u128::from(pair.renewed.pop().unwrap().wall_ns), told);
 }
 
 #[test]
@@ -121,7 +128,7 @@ fn what_was_killed_before_the_guest_goes_on_is_killed_before_it_does() {
     pair.host.write_stdin(kept, "for one".into()).unwrap();
     pair.host.write_stdin(doomed[0], "for none".into()).unwrap();
     pair.host.kill(doomed[0]).unwrap();
-    pair.host.renew(renewal(None), WALL).unwrap();
+    pair.host.renew(renewal(None)).unwrap();
     for id in &doomed[1..] {
         pair.host.kill(*id).unwrap();
     }
@@ -147,7 +154,7 @@ fn a_request_of_which_a_part_has_left_goes_on_after_the_thaw() {
     pair.host.kill(id).unwrap();
     pair.settle();
     assert_eq!(pair.host.terminal(id), None);
-    pair.host.thaw(WALL).unwrap();
+    pair.host.thaw().unwrap();
     pair.settle();
     assert_eq!(pair.commands[&id].kills, 1);
 }
@@ -174,7 +181,7 @@ fn a_quiesce_that_failed_freezes_nothing_and_holds_nothing_back() {
 fn a_quiesce_that_is_withdrawn_before_it_left_never_leaves() {
     let mut pair = pair();
     let seq = pair.host.quiesce(WITHIN).unwrap();
-    assert_eq!(pair.host.thaw(WALL), None);
+    assert_eq!(pair.host.thaw(), None);
     assert!(matches!(told(&mut pair)[..], [("quiesced", n, Err(_))] if n == seq));
     assert_eq!(sent(&mut pair), []);
     assert!(pair.host.save().is_ok());
@@ -185,7 +192,7 @@ fn a_thaw_overtakes_the_answer_to_a_quiesce_and_the_next_quiesce_waits_for_it() 
     let mut pair = pair();
     let first = pair.host.quiesce(WITHIN).unwrap();
     assert_eq!(sent(&mut pair), [ToGuest::Quiesce.to_wire()]);
-    let thaw = pair.host.thaw(WALL).unwrap();
+    let thaw = pair.host.thaw().unwrap();
     let second = pair.host.quiesce(WITHIN).unwrap();
     assert_eq!(
         sent(&mut pair),
@@ -215,11 +222,8 @@ fn a_thaw_overtakes_the_answer_to_a_quiesce_and_the_next_quiesce_waits_for_it() 
 fn a_guest_that_cannot_be_renewed_stays_frozen_and_may_be_asked_again() {
     let mut pair = frozen();
     pair.dull = true;
-    let seq = pair.host.renew(renewal(None), WALL).unwrap();
-    assert_eq!(
-        pair.host.renew(renewal(None), WALL),
-        Err(QuiesceError::Busy)
-    );
+    let seq = pair.host.renew(renewal(None)).unwrap();
+    assert_eq!(pair.host.renew(renewal(None)), Err(QuiesceError::Busy));
     // It would have to wait for a thaw that does not come.
     let next = pair.host.quiesce(WITHIN).unwrap();
     pair.settle();
@@ -230,7 +234,7 @@ fn a_guest_that_cannot_be_renewed_stays_frozen_and_may_be_asked_again() {
     );
     assert!(pair.host.is_frozen());
     pair.dull = false;
-    pair.host.renew(renewal(None), WALL).unwrap();
+    pair.host.renew(renewal(None)).unwrap();
     pair.settle();
     assert!(!pair.host.is_frozen());
     assert_eq!(pair.renewed.pop().unwrap().renewal, Some(renewal(None)));
@@ -240,15 +244,15 @@ fn a_guest_that_cannot_be_renewed_stays_frozen_and_may_be_asked_again() {
 fn a_new_hostname_begins_every_later_connection_once_the_guest_has_it() {
     let mut pair = frozen();
     for hostname in ["", &"h".repeat(65)] {
-        let refused = pair.host.renew(renewal(Some(hostname)), WALL);
+        let refused = pair.host.renew(renewal(Some(hostname)));
         assert_eq!(refused, Err(QuiesceError::Hostname));
     }
     pair.dull = true;
-    pair.host.renew(renewal(Some("copy")), WALL).unwrap();
+    pair.host.renew(renewal(Some("copy"))).unwrap();
     pair.settle();
     assert_eq!(pair.host.hostname(), None);
     pair.dull = false;
-    pair.host.renew(renewal(Some("copy")), WALL).unwrap();
+    pair.host.renew(renewal(Some("copy"))).unwrap();
     pair.settle();
     assert_eq!(pair.host.hostname(), Some("copy"));
 }
@@ -256,7 +260,7 @@ fn a_new_hostname_begins_every_later_connection_once_the_guest_has_it() {
 #[test]
 fn a_guest_that_was_never_frozen_is_renewed_as_well() {
     let mut pair = pair();
-    let seq = pair.host.renew(renewal(None), WALL).unwrap();
+    let seq = pair.host.renew(renewal(None)).unwrap();
     pair.settle();
     assert_eq!(told(&mut pair), [("renewed", seq, Ok(()))]);
 }
@@ -280,7 +284,7 @@ fn an_answer_that_nothing_asked_for_ends_the_connection() {
         ),
         (
             "another question",
-            |pair| drop(pair.host.renew(renewal(None), WALL)),
+            |pair| drop(pair.host.renew(renewal(None))),
             answer(FromGuest::Renewed, 2, None),
         ),
         // The renewal is not next.
@@ -289,7 +293,7 @@ fn an_answer_that_nothing_asked_for_ends_the_connection() {
             |pair| {
                 pair.host.quiesce(WITHIN).unwrap();
                 assert!(pair.host_sends());
-                pair.host.thaw(WALL).unwrap();
+                pair.host.thaw().unwrap();
             },
             answer(FromGuest::Renewed, 2, None),
         ),
@@ -350,14 +354,14 @@ fn an_agent_without_the_capability_is_refused_by_its_name() {
     let error = pair.host.quiesce(WITHIN).unwrap_err();
     assert_eq!(error, QuiesceError::Unsupported);
     assert!(error.to_string().contains(QUIESCE), "{error}");
-    assert_eq!(pair.host.renew(renewal(None), WALL), Err(error));
-    assert_eq!(pair.host.thaw(WALL), None);
+    assert_eq!(pair.host.renew(renewal(None)), Err(error));
+    assert_eq!(pair.host.thaw(), None);
 }
 
 #[test]
 fn a_connection_that_ends_takes_what_it_had_frozen_with_it() {
     let mut pair = frozen();
-    pair.host.thaw(WALL).unwrap();
+    pair.host.thaw().unwrap();
     pair.host.handle_closed("gone");
     assert!(!pair.host.is_frozen());
     assert_eq!(pair.host.quiesce(WITHIN), Err(QuiesceError::Closed));
@@ -381,7 +385,7 @@ fn a_frozen_guest_is_saved_as_one_and_goes_on_after_its_renewal() {
     assert!(copy.host.is_frozen());
     copy.settle();
     assert!(!copy.commands.contains_key(&id));
-    copy.host.renew(renewal(Some("copy")), WALL).unwrap();
+    copy.host.renew(renewal(Some("copy"))).unwrap();
     copy.settle();
     assert!(copy.commands.contains_key(&id));
     assert!(!pair.restored().commands.contains_key(&id));
