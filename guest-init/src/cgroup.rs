@@ -86,6 +86,9 @@ pub(crate) struct Parent {
     accounts: Vec<Account>,
     /// Number of the next account; `None` where no memory is accounted for.
     next_account: Option<u64>,
+    /// `cgroup.freeze`, open for writing: a guest that has no descriptor to spare can still be thawed.
+    /// `None` where the kernel has no such control.
+    freeze: Option<OwnedFd>,
     /// Everything is being frozen.
     freezing: Option<Freezing>,
 }
@@ -122,6 +125,7 @@ impl Parent {
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
+        let freeze = below(dir.as_fd(), "cgroup.freeze", OFlags::WRONLY).ok();
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         let open_files = rustix::fs::open(
             "/proc/self/fd",
@@ -139,6 +143,7 @@ impl Parent {
             stuck: VecDeque::new(),
             accounts: Vec::new(),
             next_account: None,
+            freeze,
             freezing: None,
         })
     }

@@ -33,6 +33,7 @@ pub(super) enum Rest {
     Freezing {
         deadline: Instant,
     },
+    /// All of them stand still, or those that do cannot be let go on: a renewal tries.
     Frozen,
 }
 
@@ -91,10 +92,12 @@ impl Agent {
     }
 
     /// Gives up freezing, if it is under way.
-    pub(super) fn stop_freezing(&mut self, why: String) {
+    pub(super) fn stop_freezing(&mut self, mut why: String) {
         if let Rest::Freezing { .. } = self.rest {
             if let Err(error) = self.thaw() {
                 say(format_args!("{error}"));
+                why = format!("{why}; what has stopped stands still: {error}");
+                self.rest = Rest::Frozen;
             }
             self.conn.quiesced(Err(why));
         }

@@ -1,14 +1,19 @@
 //! Standing still for a snapshot, and going on.
 
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use forebay_exec_proto::host::Event;
-use forebay_exec_proto::{ExecId, Limits};
+use forebay_exec_proto::{ExecId, Limits, Quiesce};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::host::Host;
 use super::{pidfd, wait_for_end};
+use crate::agent::{Agent, Config, Rest};
+use crate::boot::Clock;
 use crate::cgroup::Parent;
 use crate::cgroup::place::Place;
 use crate::power::End;
@@ -191,11 +196,77 @@ fn a_guest_without_control_groups_says_that_it_cannot_freeze() {
 
 /// A parent whose kernel is the test.
 fn played(root: &Path) -> Parent {
-    let parent = Parent::create_in(root).unwrap();
+    let group = root.join("forebay");
+    fs::create_dir(&group).unwrap();
     for (file, content) in [("cgroup.freeze", ""), ("cgroup.events", "frozen 0\n")] {
-        fs::write(root.join("forebay").join(file), content).unwrap();
+        fs::write(group.join(file), content).unwrap();
     }
-    parent
+    Parent::create_in(root).unwrap()
+}
+
+/// A control that takes what is written to it until it [is sealed](seal).
+fn sealable() -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    memfd_create("cgroup.freeze", flags).unwrap()
+}
+
+fn seal(control: &OwnedFd) {
+    fcntl_add_seals(control, SealFlags::WRITE).unwrap();
+}
+
+#[test]
+fn what_is_frozen_is_let_go_on_though_nothing_can_be_opened_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut host = Host::start_in(played(dir.path()));
+    fs::write(dir.path().join("forebay/cgroup.events"), "frozen 1\n").unwrap();
+    host.quiesce(LONG).unwrap();
+    let control = dir.path().join("forebay/cgroup.freeze");
+    let kept = dir.path().join("kept");
+    fs::rename(&control, &kept).unwrap();
+    host.thaw().unwrap();
+    assert_eq!(fs::read_to_string(kept).unwrap(), "0");
+}
+
+#[test]
+fn a_thaw_that_fails_is_told_with_what_it_leaves() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut parent, control) = (played(dir.path()), sealable());
+    parent.freeze_by(control.try_clone().unwrap());
+    let mut host = Host::start_in(parent);
+    let quiesce = host.begin_quiesce(LONG);
+    // The agent has begun by the time at which it answers what was asked later.
+    host.ping();
+    seal(&control);
+    let thaw = host.begin_thaw();
+    let why = host.answered(quiesce).unwrap_err();
+    assert!(why.contains("stands still"), "{why}");
+    let why = host.answered(thaw).unwrap_err();
+    assert!(why.contains("cannot be thawed"), "{why}");
+}
+
+#[test]
+fn an_agent_that_cannot_thaw_waits_for_the_host_and_not_for_a_time_that_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut parent, control) = (played(dir.path()), sealable());
+    parent.freeze_by(control.try_clone().unwrap());
+    let (_host, port) = UnixStream::pair().unwrap();
+    let config = Config {
+        parent: Some(parent),
+        renew: Box::new(|_| Ok(())),
+        reopen: None,
+        whole_system: false,
+        test_crash: false,
+        clock: Clock::at_entry(),
+    };
+    let mut agent = Agent::new(port.into(), config).unwrap();
+    agent.quiesce(&Quiesce {
+        seq: 1,
+        limit_ms: 0,
+    });
+    seal(&control);
+    agent.look_at_rest();
+    assert_eq!(agent.rest.deadline(), None);
+    assert_ne!(agent.rest, Rest::Running, "a renewal has something to try");
 }
 
 #[test]

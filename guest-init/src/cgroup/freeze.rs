@@ -8,9 +8,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{OFlags, inotify};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
-use super::leaf::{Leaf, write};
+use super::leaf::Leaf;
 use super::{Parent, below};
 use crate::figures::Figures;
 
@@ -29,7 +29,7 @@ impl Parent {
         // Only for as long as it is of interest: it also tells when the last execution ends.
         let watch = self.watch(&events)?;
         self.freezing = Some(Freezing { events, watch });
-        write(self.dir.as_fd(), "cgroup.freeze", "1").inspect_err(|_| self.stop_watching())
+        self.set_frozen(b"1").inspect_err(|_| self.stop_watching())
     }
 
     /// Whether everything has stopped.
@@ -48,7 +48,19 @@ impl Parent {
     /// Lets everything go on.
     pub(crate) fn thaw(&mut self) -> Result<(), Errno> {
         self.stop_watching();
-        write(self.dir.as_fd(), "cgroup.freeze", "0")
+        self.set_frozen(b"0")
+    }
+
+    fn set_frozen(&self, value: &[u8; 1]) -> Result<(), Errno> {
+        let control = self.freeze.as_ref().ok_or(Errno::NOENT)?;
+        // Each time at the beginning, as if it had just been opened.
+        retry_on_intr(|| rustix::io::pwrite(control, value, 0)).map(drop)
+    }
+
+    /// Has something else than the kernel be told to freeze and thaw.
+    #[cfg(test)]
+    pub(crate) fn freeze_by(&mut self, control: OwnedFd) {
+        self.freeze = Some(control);
     }
 }
 
