@@ -16,7 +16,8 @@
 
 mod write;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::ops::Bound;
 use std::path::PathBuf;
 
 use crate::spool::Stretch;
@@ -27,10 +28,10 @@ const PATH_MAX: usize = 4095;
 const NAME_MAX: usize = 255;
 /// Links followed on the way to one name, as in the kernel.
 const HOPS_MAX: u32 = 40;
-/// What the names of a tree and the targets of its links may take together, in bytes.
+/// What all names that a tree is given and the targets of its links may take together, in bytes.
 const NAMES_TOTAL_MAX: usize = 256 << 20;
-/// Most names of a tree.
-const NAMES_MAX: usize = 1 << 20;
+/// How often a tree may be changed: entries added, directories above them, whiteouts.
+const CHANGES_MAX: usize = 1 << 20;
 
 /// Why something cannot be in a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +110,12 @@ pub(crate) struct Tree {
     /// Those without a name any more stay until the tree goes.
     nodes: Vec<Node>,
     layer: u32,
-    /// Bytes of names and targets that were ever added.
+    /// Directories in which this layer hid all that lower ones have: nothing of theirs comes back, so
+    /// looking again would only cost time.
+    hidden: HashSet<Vec<u8>>,
+    /// How often something was added or taken away.
+    changes: usize,
+    /// Bytes of names and targets that were ever given.
     names_total: usize,
 }
 
@@ -121,6 +127,7 @@ impl Tree {
     /// What is added from now on lies over what is there.
     pub(crate) fn begin_layer(&mut self) {
         self.layer += 1;
+        self.hidden.clear();
     }
 
     /// What a name stands for. Links on the way are not followed.
@@ -135,7 +142,6 @@ impl Tree {
         let clean = clean(path)?;
         if let Kind::Symlink(target) = &node.kind {
             check_target(&clean, target)?;
-            self.charge(path, target.len())?;
         }
         let directory = matches!(node.kind, Kind::Directory);
         if clean.is_empty() && !directory {
@@ -149,6 +155,13 @@ impl Tree {
             self.remove(&place);
         }
         self.put(path, place, node)
+    }
+
+    /// Makes a directory where there is none: root's, of mode 0755, as the missing ones above it. One
+    /// that is there stays as it is. Links of lower layers are followed, the last part's too.
+    pub(crate) fn ensure_directory(&mut self, path: &[u8]) -> Result<(), Refused> {
+        let inside = join(&clean(path)?, b"x");
+        self.walk(path, &inside, true).map(drop)
     }
 
     /// Adds a hard link: another name of what `target` stands for, which is there already.
@@ -204,6 +217,7 @@ impl Tree {
         if clean.is_empty() {
             return Err(Refused::new(path, "the root cannot be removed"));
         }
+        self.charge(path, clean.len())?;
         if let Some(place) = self.walk(path, &clean, false)? {
             self.remove_lower(&place);
             let lower = self
@@ -220,13 +234,9 @@ impl Tree {
     /// Removes what lower layers have in a directory, which stays.
     pub(crate) fn opaque(&mut self, path: &[u8]) -> Result<(), Refused> {
         let clean = clean(path)?;
+        self.charge(path, clean.len())?;
         // As a parent of something: so a link of a lower layer is followed.
-        let inside = [&clean[..], b"/x"].concat();
-        let inside = if clean.is_empty() {
-            b"x".to_vec()
-        } else {
-            inside
-        };
+        let inside = join(&clean, b"x");
         if let Some(mut place) = self.walk(path, &inside, false)? {
             place.truncate(parent(&place).len());
             self.remove_lower(&place);
@@ -279,39 +289,51 @@ impl Tree {
     /// Removes what lower layers have below a directory. Their directories stay that something of
     /// this layer is in.
     fn remove_lower(&mut self, directory: &[u8]) {
-        let mut gone = Vec::new();
-        // From the end: what is in a directory comes before it.
-        let mut kept: Option<&Vec<u8>> = None;
-        for name in self.below(directory).rev() {
-            let holds_kept = kept.is_some_and(|kept| is_below(kept, name));
-            let own = self
-                .names
-                .get(name)
-                .is_some_and(|name| name.layer == self.layer);
-            if own || holds_kept {
-                kept = Some(name);
-            } else {
-                gone.push(name.clone());
+        if !self.hidden.insert(directory.to_vec()) {
+            return;
+        }
+        let is_own = |name: &[u8]| {
+            let name = self.names.get(name);
+            name.is_some_and(|name| name.layer == self.layer)
+        };
+        // Not by their neighbours: between `a` and `a/x` there may be `a-b`.
+        let mut needed: HashSet<&[u8]> = HashSet::new();
+        for own in self.below(directory).filter(|name| is_own(name)) {
+            let mut above = parent(own);
+            while above.len() > directory.len() && needed.insert(above) {
+                above = parent(above);
             }
         }
+        let gone: Vec<_> = self
+            .below(directory)
+            .filter(|name| !is_own(name) && !needed.contains(name.as_slice()))
+            .cloned()
+            .collect();
         for name in gone {
             self.names.remove(&name);
         }
     }
 
     /// The names below a directory, in order.
-    fn below(&self, directory: &[u8]) -> impl DoubleEndedIterator<Item = &Vec<u8>> {
-        let (from, to) = if directory.is_empty() {
-            (vec![1], vec![0xff; 2])
+    fn below(&self, directory: &[u8]) -> impl Iterator<Item = &Vec<u8>> {
+        let bounds = if directory.is_empty() {
+            (Bound::Excluded(Vec::new()), Bound::Unbounded)
         } else {
             // '0' follows '/' in ASCII.
-            ([directory, b"/"].concat(), [directory, b"0"].concat())
+            (
+                Bound::Excluded([directory, b"/"].concat()),
+                Bound::Excluded([directory, b"0"].concat()),
+            )
         };
-        self.names.range(from..to).map(|(name, _)| name)
+        self.names.range(bounds).map(|(name, _)| name)
     }
 
     fn put(&mut self, path: &[u8], place: Vec<u8>, node: Node) -> Result<(), Refused> {
-        self.charge(path, place.len())?;
+        let target = match &node.kind {
+            Kind::Symlink(target) => target.len(),
+            _ => 0,
+        };
+        self.charge(path, place.len() + target)?;
         let name = Name {
             node: self.nodes.len(),
             layer: self.layer,
@@ -321,10 +343,15 @@ impl Tree {
         Ok(())
     }
 
+    /// Counts a change, and the bytes that it names: what a source asks for costs what it may.
     fn charge(&mut self, path: &[u8], bytes: usize) -> Result<(), Refused> {
+        self.changes += 1;
         self.names_total += bytes;
-        if self.nodes.len() >= NAMES_MAX || self.names.len() >= NAMES_MAX {
-            return Err(Refused::new(path, format!("more than {NAMES_MAX} entries")));
+        if self.changes > CHANGES_MAX {
+            return Err(Refused::new(
+                path,
+                format!("more than {CHANGES_MAX} entries"),
+            ));
         }
         if self.names_total > NAMES_TOTAL_MAX {
             let bound = format!("paths and link targets take more than {NAMES_TOTAL_MAX} bytes");
@@ -480,7 +507,6 @@ fn parent(path: &[u8]) -> &[u8] {
     path.get(..end).unwrap_or_default()
 }
 
-fn is_below(path: &[u8], directory: &[u8]) -> bool {
-    path.strip_prefix(directory)
-        .is_some_and(|rest| rest.starts_with(b"/"))
-}
+#[cfg(test)]
+#[path = "tree_test.rs"]
+mod tests;

@@ -29,7 +29,7 @@ impl Tree {
                 continue;
             };
             let known = inodes.get(&name.node).copied();
-            // At most NAMES_MAX of them.
+            // At most CHANGES_MAX of them.
             let next = inodes.len() as u32 + 1;
             let mut header = header(path, node);
             header.ino = *inodes.entry(name.node).or_insert(next);
