@@ -205,10 +205,13 @@ impl Build {
         for note in notes {
             report::note(&note);
         }
-        let least = size(image.memory_need().least_bytes());
-        report::note(&format!(
-            "a guest needs at least {least} of memory to boot it"
-        ));
+        let need = image.memory_need();
+        if need.can_be_met() {
+            let least = size(need.least_bytes());
+            report::note(&format!(
+                "a guest needs at least {least} of memory to boot it"
+            ));
+        }
         Ok(image)
     }
 

@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
-use crate::cache::Scratch;
+use crate::compression::Bounded;
 use crate::debian_root::DebianRoot;
 use crate::image::{self, Described, Parts};
 use crate::kernel::cloud::CloudKernel;
@@ -25,8 +25,8 @@ use crate::progress::Progress;
 use crate::spool::Spool;
 use crate::tree::{Contents, Kind, Meta, Node, Refused, Tree};
 use crate::{
-    Cache, Error, Image, ImageConfig, InitramfsBuilder, KernelKind, Result, directory, newc, oci,
-    store,
+    Cache, Error, Image, ImageConfig, InitramfsBuilder, KernelKind, Result, Scratch, directory,
+    newc, oci, store,
 };
 
 /// Where the agent is in every image.
@@ -43,6 +43,9 @@ const PLACES: [(&[u8], u32); 5] = [
     (b"sys", 0o555),
     (b"tmp", 0o1777),
 ];
+
+/// What the origin of an image tells whose kernel came with modules.
+const MODULAR: &str = "kernel.package";
 
 /// Where a root file system is taken from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,11 +81,26 @@ impl Foundation {
     /// Those of another image, such as the default one.
     ///
     /// # Errors
-    /// [`Error::DamagedImage`] if it has no `/init`, [`Error::File`].
+    /// [`Error::NoFoundation`] if it has no `/init`, or if its kernel came with modules
+    /// ([`with_cloud_kernel`](Self::with_cloud_kernel)): they are in its root, and the kernel alone
+    /// reaches no guest. [`Error::File`].
     pub fn of(image: &Image) -> Result<Self> {
+        let unfit = |reason: &str| Error::NoFoundation {
+            image: image.directory().to_path_buf(),
+            reason: reason.to_owned(),
+        };
+        if image.origin().contains_key(MODULAR) {
+            return Err(unfit(
+                "its kernel needs modules, which are in its root: take the default image, and the \
+                 kernel from its package",
+            ));
+        }
         let mut init = None;
         for layer in image.initramfs().iter().rev() {
-            init = init.or(find_init(layer)?);
+            init = find_init(layer)?;
+            if init.is_some() {
+                break;
+            }
         }
         let origin = image
             .origin()
@@ -91,10 +109,7 @@ impl Foundation {
         Ok(Self {
             kernel: image.kernel().to_path_buf(),
             kernel_kind: image.kernel_kind(),
-            init: init.ok_or_else(|| Error::DamagedImage {
-                image: image.directory().to_path_buf(),
-                reason: "there is no init in it".to_owned(),
-            })?,
+            init: init.ok_or_else(|| unfit("there is no init in it"))?,
             cmdline: image.cmdline().to_owned(),
             modules: None,
             origin: origin
@@ -128,7 +143,7 @@ impl Foundation {
         foundation.modules = Some(kernel.modules.clone());
         foundation.origin = [
             ("kernel.release", &facts.release),
-            ("kernel.package", &facts.package),
+            (MODULAR, &facts.package),
             ("kernel.version", &facts.version),
         ]
         .map(|(name, value)| (name.to_owned(), value.clone()))
@@ -210,7 +225,7 @@ impl<'a> ImageBuilder<'a> {
         if let Some(name) = &self.name {
             store::check_name(name)?;
         }
-        let scratch = Scratch::of_build(self.cache)?;
+        let scratch = self.cache.scratch("build", "image")?;
         let directory = scratch.path().join("image");
         fs::create_dir(&directory).map_err(Error::file("create", &directory))?;
         let mut work = Work {
@@ -225,6 +240,9 @@ impl<'a> ImageBuilder<'a> {
         work.complete(self.foundation.modules.as_deref())?;
         let described = self.write(&directory, &mut work)?;
         let image = store::publish(self.cache, &directory, &described, self.name.as_deref())?;
+        if !image.memory_need().can_be_met() {
+            work.notes.cannot_boot();
+        }
         step.finish(&format!(
             "digest {}",
             described.digest.get(..16).unwrap_or_default()
@@ -267,15 +285,7 @@ impl<'a> ImageBuilder<'a> {
                 let newest = self.newest.unwrap_or(0);
                 let archive = scratch.path().join("root.tar");
                 let origin = root.make(self.cache, &archive, newest, progress)?;
-                let file = File::open(&archive).map_err(Error::file("open", &archive))?;
-                let mut unpack = Unpack {
-                    tree,
-                    spool,
-                    notes,
-                    layer: false,
-                    newest: Some(newest),
-                };
-                unpack.run("the Debian root", BufReader::with_capacity(1 << 20, file))?;
+                work.unpack("the Debian root", &archive, limit, newest)?;
                 work.origin.extend(origin);
                 root.settle(&mut work.tree).map_err(refused)?;
                 "debian"
@@ -345,17 +355,33 @@ impl Work {
             self.add_files(modules)?;
         }
         // As container tools make it.
-        if let Some(workdir) = self.config.workdir.clone() {
+        if let Some(workdir) = &self.config.workdir {
             let place = workdir.trim_start_matches('/').as_bytes();
-            if !place.is_empty() && self.tree.get(place).is_none() {
-                self.add_directory(place, 0o755)?;
-            }
+            self.tree.ensure_directory(place).map_err(refused)?;
         }
         Ok(())
     }
 
-    /// Puts the files of an archive of ours into the root, where the root's own links lead: as a layer
-    /// above it, `/lib` would take the place of a link to `/usr/lib`.
+    /// Unpacks a tar archive that is the whole root. `limit` is how many bytes it may have.
+    fn unpack(&mut self, name: &str, archive: &Path, limit: u64, newest: u32) -> Result<()> {
+        let file = File::open(archive).map_err(Error::file("open", archive))?;
+        let mut left = limit;
+        let bounded = Bounded {
+            inner: BufReader::with_capacity(1 << 20, file),
+            left: &mut left,
+            limit,
+        };
+        let mut unpack = Unpack {
+            tree: &mut self.tree,
+            spool: &mut self.spool,
+            notes: &mut self.notes,
+            layer: false,
+            newest: Some(newest),
+        };
+        unpack.run(name, bounded)
+    }
+
+    /// Puts the files of an archive of ours into the root, where the root's own links lead.
     fn add_files(&mut self, archive: &Path) -> Result<()> {
         let failed = |error: io::Error| Error::file("read", archive)(error);
         let mut reader = BufReader::new(File::open(archive).map_err(failed)?);
@@ -388,10 +414,12 @@ fn refused(Refused { path, reason }: Refused) -> Error {
 fn find_init(archive: &Path) -> Result<Option<Vec<u8>>> {
     let failed = |error: io::Error| Error::file("read", archive)(error);
     let mut reader = BufReader::new(File::open(archive).map_err(failed)?);
-    while let Some((header, contents)) = newc::read(&mut reader, INIT_MAX).map_err(failed)? {
+    while let Some(header) = newc::read_header(&mut reader).map_err(failed)? {
         if header.name == INIT && header.mode & newc::TYPE_MASK == newc::REGULAR {
-            return Ok(Some(contents));
+            let contents = newc::read_contents(&mut reader, &header, INIT_MAX);
+            return contents.map(Some).map_err(failed);
         }
+        newc::skip_contents(&mut reader, &header).map_err(failed)?;
     }
     Ok(None)
 }

@@ -158,6 +158,61 @@ fn the_configuration_is_kept_counts_for_the_digest_and_its_directory_is_made() {
 }
 
 #[test]
+fn a_working_directory_that_is_there_stays_as_it_is() {
+    for workdir in [
+        "/app/",
+        "//app",
+        "/./app",
+        "/no/../app",
+        "/link",
+        "/var/run/../run/app",
+        "/up",
+    ] {
+        let place = Place::new();
+        let mut app = Item::directory("app", 0o2750);
+        app.owner = (1000, 1000);
+        let plain = tar(&[
+            app,
+            Item::symlink("link", "app"),
+            Item::symlink("var/run", ".."),
+            Item::symlink("up", "var/run/app"),
+        ]);
+        let mut layout = Layout::new(&place.dir.path().join("oci"));
+        layout.config = serde_json::json!({ "WorkingDir": workdir });
+        layout.layer(&plain, &plain);
+        let source = Source::Container {
+            path: layout.finish().to_path_buf(),
+            reference: None,
+        };
+        let image = place.builder().build(&source, &Quiet).unwrap().image;
+        let archive = fs::read(&image.initramfs()[0]).unwrap();
+        let mut rest = &archive[..];
+        let mut found = Vec::new();
+        while let Some((header, _)) = newc::read(&mut rest, u32::MAX).unwrap() {
+            if header.name.ends_with(b"app") {
+                found.push((header.name, header.mode, header.uid, header.gid));
+            }
+        }
+        assert_eq!(
+            found,
+            [(b"app".to_vec(), 0o042750, 1000, 1000)],
+            "{workdir}"
+        );
+        // The guest looks it up, where `no` is not a directory.
+        let told = image.config().workdir.clone().unwrap();
+        assert!(!told.contains("..") && !told.contains("//"), "{told}");
+    }
+}
+
+#[test]
+fn a_working_directory_in_the_place_of_a_file_is_refused() {
+    let place = Place::new();
+    let source = place.layout("oci", &[vec![Item::file("work", "a file")]]);
+    let error = place.builder().build(&source, &Quiet).unwrap_err();
+    assert!(error.to_string().contains("not a directory"), "{error}");
+}
+
+#[test]
 fn modules_of_a_kernel_go_where_the_root_s_links_lead() {
     let place = Place::new();
     let archive = place.dir.path().join("modules.cpio");
@@ -239,6 +294,26 @@ fn more_than_the_caller_allows_is_refused() {
 }
 
 #[test]
+fn an_archive_that_is_the_whole_root_is_bounded_too() {
+    let place = Place::new();
+    let archive = place.dir.path().join("root.tar");
+    fs::write(&archive, tar(&[Item::file("x", vec![0; 100_000])])).unwrap();
+    let unpack = |limit| {
+        let mut work = Work {
+            tree: Tree::new(),
+            spool: spool(),
+            notes: Notes::default(),
+            config: ImageConfig::default(),
+            origin: BTreeMap::new(),
+        };
+        work.unpack("root", &archive, limit, 0)
+    };
+    let error = unpack(50_000).unwrap_err();
+    assert!(error.to_string().contains("50000"), "{error}");
+    unpack(200_000).unwrap();
+}
+
+#[test]
 fn a_foundation_is_taken_from_an_image() {
     let place = Place::new();
     let root = place.dir.path().join("root");
@@ -251,6 +326,60 @@ fn a_foundation_is_taken_from_an_image() {
     let again = Foundation::of(&image).unwrap();
     assert_eq!(again.init, b"our init");
     assert_eq!(again.origin, foundation(place.dir.path()).origin);
+}
+
+#[test]
+fn a_foundation_is_found_beside_and_above_files_of_any_size() {
+    let place = Place::new();
+    let root = place.dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    // With a hole, which is no matter on the disk.
+    let large = File::create(root.join("before-init")).unwrap();
+    large.set_len(u64::from(INIT_MAX) + 1).unwrap();
+    let image = place
+        .builder()
+        .build(&Source::Directory(root), &Quiet)
+        .unwrap()
+        .image;
+    assert_eq!(Foundation::of(&image).unwrap().init, b"our init");
+    let below = &image.initramfs()[0];
+    assert_eq!(find_init(below).unwrap(), None);
+    // The uppermost is what a guest starts: what is below is of no interest.
+    File::create(below)
+        .unwrap()
+        .set_len(image.memory_need().archives - fs::metadata(&image.initramfs()[1]).unwrap().len())
+        .unwrap();
+    let image = Image::open(image.directory()).unwrap();
+    assert_eq!(Foundation::of(&image).unwrap().init, b"our init");
+}
+
+#[test]
+fn a_kernel_that_came_with_modules_is_not_taken_without_them() {
+    let place = Place::new();
+    let root = place.dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let archive = place.dir.path().join("modules.cpio");
+    InitramfsBuilder::new().write_file(&archive).unwrap();
+    let kernel = CloudKernel {
+        directory: place.dir.path().to_path_buf(),
+        bzimage: foundation(place.dir.path()).kernel,
+        vmlinux: None,
+        modules: archive,
+        facts: crate::kernel::cloud::CloudKernelFacts {
+            release: "6-cloud".to_owned(),
+            package: "linux-image".to_owned(),
+            version: "6".to_owned(),
+            modules: Vec::new(),
+        },
+    };
+    let modular = foundation(place.dir.path()).with_cloud_kernel(&kernel);
+    let image = ImageBuilder::new(&place.cache, modular)
+        .build(&Source::Directory(root), &Quiet)
+        .unwrap()
+        .image;
+    let error = Foundation::of(&image).unwrap_err();
+    assert!(matches!(error, Error::NoFoundation { .. }), "{error}");
+    assert!(error.to_string().contains("modules"), "{error}");
 }
 
 /// An entry of a random root, below a directory of the same or another one.

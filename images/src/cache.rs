@@ -7,13 +7,17 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FlockOperation;
 
 use crate::{Error, Result};
+
+/// What is built, in a scratch directory.
+const CONTENT: &str = "content";
+/// The file beside it whose lock the builder holds.
+const OWNER: &str = "lock";
 
 /// The directory in which kernels, images and downloads are kept.
 #[derive(Debug, Clone)]
@@ -103,17 +107,11 @@ impl Cache {
     ) -> Result<PathBuf, E> {
         let target = self.path(kind, key);
         let scratch = self.scratch(kind, key)?;
-        if let Err(error) = fill(&scratch) {
-            remove_tree(&scratch)?;
-            return Err(error);
+        fill(scratch.path())?;
+        match fs::rename(scratch.path(), &target) {
+            Err(error) if !target.is_dir() => Err(Error::file("create", &target)(error).into()),
+            _ => Ok(target),
         }
-        if let Err(error) = fs::rename(&scratch, &target) {
-            remove_tree(&scratch)?;
-            if !target.is_dir() {
-                return Err(Error::file("create", &target)(error).into());
-            }
-        }
-        Ok(target)
     }
 
     /// Gets an entry, building it if it is not there (see [`publish`](Self::publish)).
@@ -132,28 +130,39 @@ impl Cache {
         }
     }
 
-    /// An empty directory beside the entries of a kind, for a build that takes several steps. The
-    /// caller removes or renames it. What builds of the same key left behind when they were killed
-    /// is removed first.
+    /// An empty directory beside the entries of a kind, for a build that takes several steps; it goes
+    /// when it is dropped. What builds of the same key left behind when they were killed is removed
+    /// first.
     ///
     /// # Errors
     /// [`Error::File`].
-    pub fn scratch(&self, kind: &str, key: &str) -> Result<PathBuf> {
+    pub fn scratch(&self, kind: &str, key: &str) -> Result<Scratch> {
         let directory = self.root.join(kind);
         let prefix = format!(".{key}.");
-        let own = std::process::id();
+        // Nobody's directory is seen before its lock is held.
+        let _alone = self.lock("scratch")?;
+        fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let builder = name
-                .to_str()
-                .and_then(|name| name.strip_prefix(&prefix)?.parse::<u32>().ok());
-            if builder.is_some_and(|pid| pid == own || !is_running(pid)) {
-                remove_tree(&entry.path())?;
+            let of_key = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+            // A longer key's has one more part.
+            if of_key.is_some_and(|unique| !unique.contains('.')) {
+                remove_abandoned(&entry.path());
             }
         }
-        let path = directory.join(format!("{prefix}{own}"));
-        fs::create_dir_all(&path).map_err(Error::file("create", &path))?;
-        Ok(path)
+        let outer = tempfile::Builder::new()
+            .prefix(&prefix)
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir_in(&directory)
+            .map_err(Error::file("create", &directory))?;
+        let path = outer.path().join(CONTENT);
+        fs::create_dir(&path).map_err(Error::file("create", &path))?;
+        let lock = lock_file(&outer.path().join(OWNER))?;
+        Ok(Scratch {
+            path,
+            _outer: outer,
+            _lock: lock,
+        })
     }
 
     /// Waits until no other process holds the lock of this name, then holds it. Long builds take
@@ -165,19 +174,7 @@ impl Cache {
     pub fn lock(&self, name: &str) -> Result<CacheLock> {
         fs::create_dir_all(&self.root).map_err(Error::file("create", &self.root))?;
         let path = self.root.join(format!("{name}.lock"));
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(Error::file("open", &path))?;
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(CacheLock { _file: file }),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(Error::file("lock", &path)(error.into())),
-            }
-        }
+        lock_file(&path).map(|file| CacheLock { _file: file })
     }
 }
 
@@ -188,32 +185,53 @@ pub struct CacheLock {
     _file: File,
 }
 
-/// A directory of a build that is removed with this, whatever becomes of the build.
+/// A directory of a build, which is removed with this, whatever becomes of the build; see
+/// [`Cache::scratch`]. Should the process be killed, the next build removes it.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+#[must_use = "dropping it removes the directory"]
+pub struct Scratch {
+    path: PathBuf,
+    _outer: tempfile::TempDir,
+    /// Says to others, in whatever thread, process or container, that it is in use.
+    _lock: File,
+}
 
 impl Scratch {
-    /// Of its own for each build of this process.
-    pub(crate) fn of_build(cache: &Cache) -> Result<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        cache.scratch("build", &format!("image-{number}")).map(Self)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
+    /// Where it is. It may be renamed to become an entry of the cache.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What stays is removed by the next build.
-        let _ = remove_tree(&self.0);
+/// Removes the scratch directory of a build that is no more; that of one which runs stays.
+fn remove_abandoned(outer: &Path) {
+    // Without the file, its build was killed before it had a lock, or is just removing it.
+    let lock = File::open(outer.join(OWNER)).ok();
+    let is_held = lock.as_ref().is_some_and(|lock| {
+        let attempt = rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
+        attempt == Err(rustix::io::Errno::WOULDBLOCK)
+    });
+    if !is_held {
+        // What stays is in nobody's way.
+        let _ = remove_tree(outer);
     }
 }
 
-fn is_running(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+/// Creates a file where there is none, and waits until nobody else holds its lock.
+fn lock_file(path: &Path) -> Result<File> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .map_err(Error::file("open", path))?;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::file("lock", path)(error.into())),
+        }
+    }
 }
 
 /// Removes a directory and all in it; it is no error if there is none.

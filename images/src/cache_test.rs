@@ -69,15 +69,46 @@ fn what_killed_builds_left_is_removed_and_what_others_build_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::at(dir.path());
     let kind = dir.path().join("build");
-    // Process ids end far below this one; 1 is always running.
-    let (dead, alive, other) = (".k.4294967294", ".k.1", ".other.4294967294");
-    for name in [dead, alive, other] {
-        fs::create_dir_all(kind.join(name)).unwrap();
+    let running = cache.scratch("build", "k").unwrap();
+    fs::write(running.path().join("half"), "x").unwrap();
+    // Killed before and after it took its lock; its process id may be anybody's by now.
+    let own = format!(".k.{}", std::process::id());
+    let (early, late, other) = (
+        kind.join(own),
+        kind.join(".k.AbCdEf"),
+        kind.join(".k.2.AbCdEf"),
+    );
+    for left in [&early, &late, &other] {
+        fs::create_dir_all(left).unwrap();
     }
-    cache.scratch("build", "k").unwrap();
-    assert!(!kind.join(dead).exists());
-    assert!(kind.join(alive).exists());
-    assert!(kind.join(other).exists());
+    fs::write(late.join(OWNER), "").unwrap();
+    let second = cache.scratch("build", "k").unwrap();
+    assert!(!early.exists() && !late.exists());
+    assert!(other.exists());
+    assert!(running.path().join("half").exists());
+    assert_ne!(running.path(), second.path());
+}
+
+#[test]
+fn builds_of_one_key_in_several_threads_keep_out_of_each_other_s_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let cache = &cache;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let scratch = cache.scratch("build", "k").unwrap();
+                    let file = scratch.path().join("file");
+                    let text = format!("{thread} {round}");
+                    fs::write(&file, &text).unwrap();
+                    std::thread::yield_now();
+                    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_dir(dir.path().join("build")).unwrap().count(), 0);
 }
 
 #[test]

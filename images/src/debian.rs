@@ -82,12 +82,9 @@ impl Package {
     /// [`Error::Command`] or [`Error::Start`] if `apt-get` or `dpkg-deb` fail, [`Error::File`].
     pub fn unpack_into(&self, cache: &Cache, target: &Path) -> Result<()> {
         let scratch = cache.scratch("downloads", &self.name)?;
-        let unpacked = self.download(&scratch).and_then(|archive| {
-            let mut unpack = Command::new("dpkg-deb");
-            apt(unpack.arg("-x").arg(&archive).arg(target), &self.name)
-        });
-        crate::cache::remove_tree(&scratch)?;
-        unpacked.map(drop)
+        let archive = self.download(scratch.path())?;
+        let mut unpack = Command::new("dpkg-deb");
+        apt(unpack.arg("-x").arg(&archive).arg(target), &self.name).map(drop)
     }
 
     /// Fetches the package file into an empty directory and returns its path.

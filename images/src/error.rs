@@ -31,6 +31,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// An image that others cannot be built on.
+    #[error("image {} is no foundation of others: {reason}", image.display())]
+    NoFoundation {
+        /// The image's directory.
+        image: PathBuf,
+        /// What is missing, and what to do.
+        reason: String,
+    },
+
     /// `image.json` could not be understood.
     #[error("{}: not an image description: {source}", path.display())]
     Description {

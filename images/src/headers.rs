@@ -8,6 +8,7 @@ use std::io::{self, Read};
 
 use tar::{Entries, Entry, EntryType, Header};
 
+use crate::foreign_text::shown;
 use crate::tree::{Meta, Refused};
 use crate::{Error, Result};
 
@@ -23,18 +24,21 @@ pub(crate) fn each<'a, R: Read + 'a>(
     entries: io::Result<Entries<'a, R>>,
     mut visit: impl FnMut(&Described, &mut Entry<'a, R>) -> Result<(), Refused>,
 ) -> Result<()> {
+    let refuse = |Refused { path, reason }| Error::Archive {
+        archive: shown(archive),
+        // Shown with its quotes.
+        entry: path,
+        reason: shown(&reason),
+    };
     let unreadable = |after: &[u8], error: io::Error| {
         let text = error.to_string();
         // What follows quotes the header, whatever bytes those are.
         let error = text.lines().next().unwrap_or_default();
-        Error::Archive {
-            archive: archive.to_owned(),
-            entry: String::from_utf8_lossy(after).into_owned(),
-            reason: match after {
-                b"" => format!("this cannot be read as a tar archive: {error}"),
-                _ => format!("behind it, the archive cannot be read: {error}"),
-            },
-        }
+        let reason = match after {
+            b"" => format!("this cannot be read as a tar archive: {error}"),
+            _ => format!("behind it, the archive cannot be read: {error}"),
+        };
+        refuse(Refused::new(after, reason))
     };
     let entries = entries.map_err(|error| unreadable(b"", error))?;
     let mut extensions = Extensions::default();
@@ -57,11 +61,7 @@ pub(crate) fn each<'a, R: Read + 'a>(
                 visited
             })
         };
-        taken.map_err(|Refused { path, reason }| Error::Archive {
-            archive: archive.to_owned(),
-            entry: path,
-            reason,
-        })?;
+        taken.map_err(refuse)?;
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ struct Extensions {
 }
 
 /// Records of PAX that mean something here.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 struct Records {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
@@ -139,7 +139,7 @@ impl Extensions {
             next,
             global,
         } = self;
-        let next = std::mem::take(next).or(global.clone());
+        let next = std::mem::take(next).or(global);
         let path = next
             .path
             .or(long_path.take())
@@ -214,10 +214,11 @@ impl Records {
         Ok(())
     }
 
-    fn or(self, other: Self) -> Self {
+    /// Copies only what counts: a record may be long, and there may be many entries.
+    fn or(self, other: &Self) -> Self {
         Self {
-            path: self.path.or(other.path),
-            link: self.link.or(other.link),
+            path: self.path.or_else(|| other.path.clone()),
+            link: self.link.or_else(|| other.link.clone()),
             size: self.size.or(other.size),
             uid: self.uid.or(other.uid),
             gid: self.gid.or(other.gid),

@@ -147,3 +147,13 @@ fn a_broken_record_is_refused() {
 fn an_archive_without_entries_has_none() {
     assert!(paths(&tar(&[])).is_empty());
 }
+
+#[test]
+fn what_an_archive_says_reaches_no_terminal_as_it_is() {
+    let mut archive = tar(&[Item::file("a\u{1b}[2J\u{202e}", "1")]);
+    archive.truncate(1024);
+    archive.extend([b'\x1b'; 512]);
+    let text = all(&archive).unwrap_err().to_string();
+    assert!(text.contains("\\u{202e}"), "{text:?}");
+    assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+}

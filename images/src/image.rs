@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::foreign_text::shown;
 use crate::{Cache, ContentKey, Error, ImageConfig, Result, file_sha256};
 
 /// The description's file name inside an image directory.
@@ -29,6 +30,9 @@ const FORMAT_WITHOUT_CONFIG: u32 = 1;
 
 /// What the guest's kernel needs at boot beside its own file and the initramfs, at the very least.
 const KERNEL_RESERVE: u64 = 16 << 20;
+
+/// Where the memory ends that kernel and archives can be loaded into: above it is the hole for devices.
+const LOADABLE_END: u64 = 3 << 30;
 
 /// The cache's name for the image that [`Image::default_cached`] opens.
 pub(crate) const DEFAULT_NAME: &str = "default";
@@ -95,6 +99,12 @@ impl MemoryNeed {
             .fold(self.kernel, u64::saturating_add)
     }
 
+    /// Whether a guest can have as much: kernel and archives must lie below 3 GiB together, however
+    /// large the guest is.
+    pub fn can_be_met(&self) -> bool {
+        self.kernel.saturating_add(self.archives) < LOADABLE_END
+    }
+
     /// A layer of this length; one that does not say what it unpacks to is taken for as much.
     fn add_layer(&mut self, len: u64, unpacked: Option<u64>) {
         // Of a description that says anything.
@@ -127,14 +137,16 @@ impl Image {
     ///
     /// # Errors
     /// [`Error::File`] if there is no description, [`Error::Description`] or [`Error::Format`] if it
-    /// cannot be understood, [`Error::DamagedImage`] if a file is missing or has another size.
+    /// cannot be understood, [`Error::DamagedImage`] if a file is missing, has another size, or is
+    /// not a plain file of the directory: nothing outside it is ever an image's.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         let directory = directory.as_ref();
         let path = directory.join(DESCRIPTION);
         let text = fs::read(&path).map_err(Error::file("read", &path))?;
-        let understood = |source| Error::Description {
+        let understood = |source: serde_json::Error| Error::Description {
             path: path.clone(),
-            source,
+            // It may quote what is there.
+            source: serde::de::Error::custom(shown(&source.to_string())),
         };
         // The format number alone first: a newer description may have fields that mean otherwise.
         let Versioned { format } = serde_json::from_slice(&text).map_err(understood)?;
@@ -306,16 +318,8 @@ impl Image {
             file_digests,
         };
         for file in std::iter::once(&description.kernel.file).chain(&layers) {
-            let size = match fs::metadata(directory.join(&file.path)) {
-                Ok(metadata) => metadata.len(),
-                Err(error) => return Err(image.damaged(format!("{}: {error}", file.path))),
-            };
-            if size != file.size {
-                return Err(image.damaged(format!(
-                    "{} has {size} bytes, {} are recorded",
-                    file.path, file.size
-                )));
-            }
+            check_file(directory, file)
+                .map_err(|reason| image.damaged(format!("{}: {reason}", shown(&file.path))))?;
         }
         if image.digest != description.digest {
             return Err(image.damaged("the recorded digest does not fit the recorded files".into()));
@@ -329,6 +333,25 @@ impl Image {
             reason,
         }
     }
+}
+
+/// Whether a file of an image is as recorded: in its directory and nowhere else, by whatever way.
+fn check_file(directory: &Path, file: &FileRecord) -> Result<(), String> {
+    let mut parts = Path::new(&file.path).components();
+    let name = parts.next();
+    let plain = matches!(name, Some(Component::Normal(name)) if name == file.path.as_str());
+    if !plain || parts.next().is_some() {
+        return Err("not the name of a file in the image's directory".to_owned());
+    }
+    let metadata = fs::symlink_metadata(directory.join(&file.path)).map_err(|e| e.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    if metadata.len() != file.size {
+        let (found, recorded) = (metadata.len(), file.size);
+        return Err(format!("it has {found} bytes, {recorded} are recorded"));
+    }
+    Ok(())
 }
 
 /// What goes into a new image. The files are already in its directory.
@@ -485,7 +508,7 @@ struct KernelRecord {
     file: FileRecord,
 }
 
-/// One file: its path relative to the image's directory, size in bytes, contents.
+/// One file: its name in the image's directory, size in bytes, contents.
 #[derive(Serialize, Deserialize)]
 struct FileRecord {
     path: String,

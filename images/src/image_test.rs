@@ -65,7 +65,7 @@ fn a_cut_file_is_found_when_opening() {
     let error = Image::open(dir.path()).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("vmlinux has 4 bytes, 6 are recorded"),
+        text.contains("vmlinux: it has 4 bytes, 6 are recorded"),
         "{text}"
     );
 }
@@ -164,4 +164,51 @@ fn the_kind_of_a_kernel_is_seen_in_its_file() {
     }
     let error = KernelKind::of_file(dir.path()).unwrap_err();
     assert!(matches!(error, Error::File { .. }), "{error}");
+}
+
+#[test]
+fn files_of_an_image_are_plain_files_of_its_directory() {
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    fs::write(outside.path(), "kernel").unwrap();
+    let absolute = outside.path().to_str().unwrap();
+    for path in [
+        absolute,
+        "sub/../vmlinux",
+        "../vmlinux",
+        "./vmlinux",
+        "vmlinux/",
+        "sub/vmlinux",
+        "link",
+        "",
+        ".",
+        "sub",
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("sub")).unwrap();
+        fs::write(dir.path().join("sub/vmlinux"), "kernel").unwrap();
+        std::os::unix::fs::symlink("vmlinux", dir.path().join("link")).unwrap();
+        write_image(dir.path(), "");
+        let description = dir.path().join(DESCRIPTION);
+        let text = fs::read_to_string(&description).unwrap();
+        let changed = text.replace("\"path\": \"vmlinux\"", &format!("\"path\": {path:?}"));
+        assert_ne!(text, changed);
+        fs::write(&description, changed).unwrap();
+        let error = Image::open(dir.path()).unwrap_err();
+        assert!(
+            matches!(error, Error::DamagedImage { .. }),
+            "{path}: {error}"
+        );
+    }
+}
+
+#[test]
+fn kernel_and_archives_that_cannot_be_loaded_are_told_apart_from_a_need_of_memory() {
+    let need = |kernel, archives| MemoryNeed {
+        kernel,
+        archives,
+        unpacked: u64::MAX,
+    };
+    assert!(need(100 << 20, 2 << 30).can_be_met());
+    assert!(!need(100 << 20, 3 << 30).can_be_met());
+    assert!(!need(u64::MAX, 1).can_be_met());
 }

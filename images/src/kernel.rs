@@ -113,16 +113,14 @@ pub fn get_or_build(cache: &Cache, fragment: &Fragment, progress: &dyn Progress)
     }
     let entry = cache.publish(CACHE_KIND, &key(fragment), |target| {
         let work = cache.scratch("build", "kernel")?;
-        let built = Build {
+        Build {
             cache,
             source: &source,
             fragment,
-            work: &work,
+            work: work.path(),
             progress,
         }
-        .run(target);
-        crate::cache::remove_tree(&work)?;
-        built
+        .run(target)
     })?;
     Kernel::open(&entry)
 }

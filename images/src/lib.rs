@@ -18,6 +18,7 @@
 //! | [`default_image`] | kernel + init + busybox as one image in the cache |
 //! | [`debian`] | fetching and unpacking Debian packages without installing them |
 //! | [`Cache`] | the directory everything is kept in, its locks and its atomic publication |
+//! | [`foreign_text`] | how text of a source is shown to people |
 //! | [`progress`] | how long steps are reported, without knowing a terminal |
 //!
 //! It knows nothing of KVM, of virtual machines or of the agent's protocol; the init program is a
@@ -36,6 +37,7 @@ pub mod default_image;
 mod digest;
 mod directory;
 mod error;
+pub mod foreign_text;
 mod headers;
 mod image;
 mod initramfs;
@@ -52,7 +54,7 @@ mod testing;
 mod tree;
 
 pub use builder::{Built, Foundation, ImageBuilder, Source, UNPACKED_MAX};
-pub use cache::{Cache, CacheLock};
+pub use cache::{Cache, CacheLock, Scratch};
 pub use config::ImageConfig;
 pub use debian_root::DebianRoot;
 pub use digest::{ContentKey, file_sha256};

@@ -5,7 +5,7 @@
 //! Linux's are. The form has no place for extended attributes, for times before 1970 or after 2106,
 //! nor for files of 4 GiB or more.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Seek, Write};
 
 const MAGIC: &[u8; 6] = b"070701";
 const TRAILER: &[u8] = b"TRAILER!!!";
@@ -89,7 +89,15 @@ pub(crate) fn trailer(writer: impl Write) -> io::Result<()> {
 
 /// Reads the next entry with its contents, which may be as long as `most`; `None` at the trailer.
 pub(crate) fn read(mut reader: impl Read, most: u32) -> io::Result<Option<(Header, Vec<u8>)>> {
-    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let Some(header) = read_header(&mut reader)? else {
+        return Ok(None);
+    };
+    let contents = read_contents(reader, &header, most)?;
+    Ok(Some((header, contents)))
+}
+
+/// Reads all that precedes the contents of the next entry; `None` at the trailer.
+pub(crate) fn read_header(mut reader: impl Read) -> io::Result<Option<Header>> {
     let mut raw = [0; HEADER_LEN];
     reader.read_exact(&mut raw)?;
     let Some(digits) = raw.strip_prefix(MAGIC) else {
@@ -118,16 +126,13 @@ pub(crate) fn read(mut reader: impl Read, most: u32) -> io::Result<Option<(Heade
         _,
     ] = fields;
     let name_len = name_len as usize;
-    if !(1..=NAME_MAX).contains(&name_len) || size > most {
-        return Err(broken("an entry is longer than expected"));
+    if !(1..=NAME_MAX).contains(&name_len) {
+        return Err(broken("a name is longer than expected"));
     }
     let mut name = vec![0; name_len];
     reader.read_exact(&mut name)?;
     skip_padding(&mut reader, (HEADER_LEN + name_len) as u64)?;
     name.pop();
-    let mut contents = vec![0; size as usize];
-    reader.read_exact(&mut contents)?;
-    skip_padding(&mut reader, u64::from(size))?;
     let header = Header {
         name,
         ino,
@@ -139,7 +144,35 @@ pub(crate) fn read(mut reader: impl Read, most: u32) -> io::Result<Option<(Heade
         size,
         device: (major, minor),
     };
-    Ok((header.name != TRAILER).then_some((header, contents)))
+    Ok((header.name != TRAILER).then_some(header))
+}
+
+/// Reads the contents that follow a header, which may be as long as `most`.
+pub(crate) fn read_contents(
+    mut reader: impl Read,
+    header: &Header,
+    most: u32,
+) -> io::Result<Vec<u8>> {
+    if header.size > most {
+        return Err(broken("an entry is longer than expected"));
+    }
+    let mut contents = vec![0; header.size as usize];
+    reader.read_exact(&mut contents)?;
+    skip_padding(reader, u64::from(header.size))?;
+    Ok(contents)
+}
+
+/// Goes on behind the contents that follow a header, without reading them.
+pub(crate) fn skip_contents<R: Read + Seek>(
+    reader: &mut BufReader<R>,
+    header: &Header,
+) -> io::Result<()> {
+    let len = i64::from(header.size);
+    reader.seek_relative(len + padding(len.unsigned_abs()) as i64)
+}
+
+fn broken(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
 fn padding(len: u64) -> usize {

@@ -1,5 +1,7 @@
 //! What a build left out or replaced, for the person who asked for the image.
 
+use crate::foreign_text::shown;
+
 /// How many paths of one kind are named.
 const NAMED: usize = 5;
 
@@ -9,6 +11,7 @@ pub(crate) struct Notes {
     attributes: Paths,
     sockets: Paths,
     init: Option<&'static str>,
+    too_large: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -30,6 +33,13 @@ impl Notes {
         self.init = Some("its own /init is not in the image: the agent has that place");
     }
 
+    pub(crate) fn cannot_boot(&mut self) {
+        self.too_large = Some(
+            "no guest can boot it: its kernel and archives must lie below 3 GiB, whatever memory the \
+             guest has; leave something out",
+        );
+    }
+
     /// One line each, ready to be shown.
     pub(crate) fn lines(&self) -> Vec<String> {
         let attributes = self.attributes.line(
@@ -37,7 +47,9 @@ impl Notes {
         );
         let sockets = self.sockets.line("sockets are left out");
         let init = self.init.map(str::to_owned);
-        [attributes, sockets, init].into_iter().flatten().collect()
+        let too_large = self.too_large.map(str::to_owned);
+        let lines = [attributes, sockets, init, too_large];
+        lines.into_iter().flatten().collect()
     }
 }
 
@@ -45,7 +57,7 @@ impl Paths {
     fn add(&mut self, path: &[u8]) {
         self.count += 1;
         if self.first.len() < NAMED {
-            self.first.push(String::from_utf8_lossy(path).into_owned());
+            self.first.push(shown(&String::from_utf8_lossy(path)));
         }
     }
 

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::compression::{Bounded, Hashing, plain};
+use crate::foreign_text::shown;
 use crate::layer::Unpack;
 use crate::notes::Notes;
 use crate::spool::Spool;
@@ -118,7 +119,7 @@ impl Budget<'_> {
 fn wrong(path: &Path, reason: String) -> Error {
     Error::ContainerImage {
         path: path.to_path_buf(),
-        reason,
+        reason: shown(&reason),
     }
 }
 

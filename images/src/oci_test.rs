@@ -259,6 +259,90 @@ fn indexes_within_indexes_come_to_an_end() {
     assert!(text.contains("too deep"), "{text}");
 }
 
+#[test]
+fn indexes_that_name_each_other_many_times_are_refused_soon() {
+    let (dir, layout) = layout();
+    let mut descriptor = layout.manifest();
+    for _ in 0..3 {
+        let many = vec![descriptor; 200];
+        descriptor = layout.blob(json!({ "manifests": many }).to_string().as_bytes());
+        descriptor["mediaType"] = "application/vnd.oci.image.index.v1+json".into();
+    }
+    layout.index(&[descriptor]);
+    let text = refusal(dir.path());
+    assert!(text.contains("4096 entries"), "{text}");
+}
+
+#[test]
+fn indexes_that_lead_to_nothing_are_counted_too() {
+    let (dir, layout) = layout();
+    let mut foreign = layout.manifest();
+    foreign["platform"] = json!({ "os": "plan9", "architecture": "mips" });
+    layout.index(&vec![foreign; 5000]);
+    let text = refusal(dir.path());
+    assert!(text.contains("4096 entries"), "{text}");
+}
+
+#[test]
+fn an_index_of_several_names_is_found_by_each() {
+    let (dir, layout) = layout();
+    let mut inner = layout.blob(
+        json!({ "manifests": [layout.manifest()] })
+            .to_string()
+            .as_bytes(),
+    );
+    inner["mediaType"] = "application/vnd.oci.image.index.v1+json".into();
+    let named = ["app:one", "app:two"].map(|name| {
+        let mut inner = inner.clone();
+        inner["annotations"] = json!({ "org.opencontainers.image.ref.name": name });
+        inner
+    });
+    layout.index(&named);
+    for name in ["app:one", "app:two"] {
+        let (_, unpacked) = read_from(dir.path(), Some(name), 1 << 20).unwrap();
+        assert_eq!(unpacked.origin["oci.reference"], name);
+    }
+}
+
+#[test]
+fn what_an_image_says_reaches_no_terminal_as_it_is() {
+    let hostile = "\u{1b}]0;x\u{7}\u{202e}";
+    let (dir, layout) = layout();
+    let named = [1, 2].map(|number| {
+        let mut descriptor = layout.manifest();
+        // Two that differ, so that none is chosen.
+        descriptor["digest"] = format!("{hostile}{number}").into();
+        descriptor["annotations"] = json!({ "org.opencontainers.image.ref.name": hostile });
+        descriptor
+    });
+    layout.index(&named);
+    let mut foreign = Layout::new(&dir.path().join("foreign"));
+    foreign.platform = ("linux", "\u{1b}[2J\u{202e}");
+    let mut unmarked = foreign.manifest();
+    unmarked["platform"] = Value::Null;
+    foreign.index(&[unmarked]);
+    for path in [dir.path(), foreign.directory.as_path()] {
+        let text = refusal(path);
+        assert!(text.contains("\\u{202e}"), "{text:?}");
+        assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{text:?}");
+    }
+}
+
+#[test]
+fn an_error_names_some_of_many_images() {
+    let (dir, layout) = layout();
+    let all: Vec<_> = (0..100)
+        .map(|number| {
+            let mut descriptor = layout.manifest();
+            descriptor["digest"] = number.to_string().into();
+            descriptor
+        })
+        .collect();
+    layout.index(&all);
+    let text = refusal(dir.path());
+    assert!(text.contains("19 and 80 more"), "{text}");
+}
+
 /// What `docker save` wrote before it wrote layouts.
 fn docker_save(layers: &[(&str, Vec<u8>)]) -> Vec<Item> {
     let diffs: Vec<_> = layers

@@ -32,16 +32,39 @@ const NAME_MAX: usize = 64;
 const DIGITS: usize = 16;
 
 /// An image of a cache, as [`list`] finds it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Listed {
     /// Its names, in order; it may have none.
     pub names: Vec<String>,
-    /// What opening it gives.
-    pub image: Image,
+    /// Its directory in the cache.
+    pub directory: PathBuf,
+    /// What opening it gives. A damaged image, or one that a newer version made, is there all the same
+    /// and can be removed.
+    pub image: Result<Image>,
     /// What its files take on the disk, in bytes, shared ones included.
     pub size: u64,
     /// When it was made.
     pub created: SystemTime,
+}
+
+impl Listed {
+    /// Its digest; of one that cannot be opened the directory's name, which is how the digest begins.
+    pub fn digest(&self) -> &str {
+        match &self.image {
+            Ok(image) => image.digest(),
+            Err(_) => {
+                let name = self.directory.file_name();
+                name.and_then(|name| name.to_str()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Whether these are digits of its digest, as far as they are known.
+    fn has_digits(&self, reference: &str) -> bool {
+        let digest = self.digest();
+        digest.starts_with(reference)
+            || self.image.is_err() && digest.len() >= DIGITS && reference.starts_with(digest)
+    }
 }
 
 /// What [`remove`] did.
@@ -57,8 +80,7 @@ pub enum Removed {
     },
 }
 
-/// The images of a cache, the newest first. What cannot be opened is left out: it was made by a newer
-/// version, or is being removed.
+/// The images of a cache, the newest first.
 ///
 /// # Errors
 /// [`Error::File`] if the cache cannot be read.
@@ -80,30 +102,29 @@ pub fn list(cache: &Cache) -> Result<Vec<Listed>> {
         let path = entry.path();
         if let Ok(target) = fs::read_link(&path) {
             names.push((name.to_owned(), directory.join(target)));
-        } else if let Ok(image) = Image::open(&path) {
-            images.push(Listed {
-                names: Vec::new(),
-                size: disk_size(&path),
-                created: entry
-                    .metadata()
-                    .and_then(|data| data.modified())
-                    .unwrap_or(SystemTime::UNIX_EPOCH),
-                image,
-            });
+            continue;
         }
+        let image = Image::open(&path);
+        // After opening: what is gone now was removed meanwhile.
+        let Some(metadata) = entry.metadata().ok().filter(fs::Metadata::is_dir) else {
+            continue;
+        };
+        images.push(Listed {
+            names: Vec::new(),
+            size: disk_size(&path),
+            created: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            directory: path,
+            image,
+        });
     }
     names.sort();
     for (name, target) in names {
-        let named = images
-            .iter_mut()
-            .find(|listed| listed.image.directory() == target);
+        let named = images.iter_mut().find(|listed| listed.directory == target);
         if let Some(listed) = named {
             listed.names.push(name);
         }
     }
-    images.sort_by(|one, two| {
-        (two.created, one.image.digest()).cmp(&(one.created, two.image.digest()))
-    });
+    images.sort_by(|one, two| (two.created, one.digest()).cmp(&(one.created, two.digest())));
     Ok(images)
 }
 
@@ -112,14 +133,11 @@ pub fn list(cache: &Cache) -> Result<Vec<Listed>> {
 /// # Errors
 /// [`Error::NoSuchImage`], [`Error::AmbiguousImage`], otherwise as [`Image::open`].
 pub fn find(cache: &Cache, reference: &str) -> Result<Image> {
-    Ok(find_listed(cache, reference)?.image)
+    find_listed(cache, reference)?.image
 }
 
-/// As [`find`], with what is known of it in the cache.
-///
-/// # Errors
-/// As [`find`].
-pub fn find_listed(cache: &Cache, reference: &str) -> Result<Listed> {
+/// As [`find`], but whether it opens or not.
+fn find_listed(cache: &Cache, reference: &str) -> Result<Listed> {
     let mut images = list(cache)?;
     let is_named = |listed: &Listed| listed.names.iter().any(|name| name == reference);
     if let Some(at) = images.iter().position(is_named) {
@@ -128,9 +146,9 @@ pub fn find_listed(cache: &Cache, reference: &str) -> Result<Listed> {
     if reference.len() < PREFIX_MIN {
         images.clear();
     }
-    images.retain(|listed| listed.image.digest().starts_with(reference));
+    images.retain(|listed| listed.has_digits(reference));
     // The default image is kept under what it was built from: two of those may be equal.
-    images.dedup_by(|one, two| one.image.digest() == two.image.digest());
+    images.dedup_by(|one, two| one.digest() == two.digest());
     match (images.pop(), images.len()) {
         (Some(only), 0) => Ok(only),
         (None, _) => Err(Error::NoSuchImage {
@@ -145,10 +163,10 @@ pub fn find_listed(cache: &Cache, reference: &str) -> Result<Listed> {
 }
 
 /// Removes a name, and the image with it unless it has other names; or, by a digest, the image with
-/// all its names. Guests that run on it have read it and go on.
+/// all its names. It need not be one that opens. Guests that run on it have read it and go on.
 ///
 /// # Errors
-/// As [`find`], and [`Error::File`].
+/// [`Error::NoSuchImage`], [`Error::AmbiguousImage`], [`Error::File`].
 pub fn remove(cache: &Cache, reference: &str) -> Result<Removed> {
     let _alone = cache.lock(LOCK)?;
     let listed = find_listed(cache, reference)?;
@@ -163,14 +181,14 @@ pub fn remove(cache: &Cache, reference: &str) -> Result<Removed> {
     for name in &listed.names {
         unlink(name)?;
     }
-    let directory = listed.image.directory();
+    let directory = &listed.directory;
     let before = disk_size(directory);
     let shared = shared_size(directory);
     // Out of sight first, so that nobody opens a part of it.
     let going = cache.scratch(CACHE_KIND, "removed")?;
-    let gone = going.join("image");
+    let gone = going.path().join("image");
     fs::rename(directory, &gone).map_err(Error::file("remove", directory))?;
-    cache::remove_tree(&going)?;
+    cache::remove_tree(&gone)?;
     Ok(Removed::Image {
         freed: before.saturating_sub(shared) + sweep(cache)?,
     })
@@ -188,11 +206,18 @@ pub(crate) fn publish(
     // Until it is opened, so that nobody removes it before.
     let _alone = cache.lock(LOCK)?;
     let digest = &described.digest;
-    let key = digest.get(..DIGITS).unwrap_or(digest);
-    let entry = cache.path(CACHE_KIND, key);
+    let entry_of = |key: &str| cache.path(CACHE_KIND, key);
+    let is_other = |image: &Image| image.digest() != digest;
+    // What else has these first digits was made to have them.
+    let short = digest.get(..DIGITS).unwrap_or(digest);
+    let key = match Image::open(entry_of(short)) {
+        Ok(image) if is_other(&image) => digest,
+        _ => short,
+    };
+    let entry = entry_of(key);
     let image = match Image::open(&entry) {
-        Ok(image) => image,
-        Err(_) => {
+        Ok(image) if !is_other(&image) => image,
+        _ => {
             share(cache, &described.files)?;
             // What is there and cannot be opened is of no use to anybody.
             cache::remove_tree(&entry)?;
@@ -240,10 +265,9 @@ fn point(cache: &Cache, name: &str, entry: &str) -> Result<()> {
         return Ok(());
     }
     let scratch = cache.scratch(CACHE_KIND, name)?;
-    let new = scratch.join("link");
+    let new = scratch.path().join("link");
     std::os::unix::fs::symlink(entry, &new).map_err(Error::file("create", &new))?;
-    fs::rename(&new, &link).map_err(Error::file("replace", &link))?;
-    cache::remove_tree(&scratch)
+    fs::rename(&new, &link).map_err(Error::file("replace", &link))
 }
 
 /// Whether an image can have this name: letters, digits, `.`, `-` and `_`, the first a letter or

@@ -6,7 +6,7 @@ use crate::{ImageConfig, KernelKind};
 
 /// An image of these contents, published under a name.
 fn put(cache: &Cache, name_given: Option<&str>, kernel: &str, layer: &str) -> Image {
-    let scratch = cache::Scratch::of_build(cache).unwrap();
+    let scratch = cache.scratch("build", "image").unwrap();
     let directory = scratch.path().join("image");
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("vmlinux"), kernel).unwrap();
@@ -143,9 +143,61 @@ fn a_name_that_is_given_again_moves() {
 fn a_build_that_is_under_way_or_was_killed_is_not_seen() {
     let (_dir, cache) = cache();
     put(&cache, Some("web"), "k", "1");
-    cache.scratch(CACHE_KIND, "half").unwrap();
-    fs::create_dir_all(cache.path(CACHE_KIND, "0000000000000000")).unwrap();
+    let _half = cache.scratch(CACHE_KIND, "half").unwrap();
+    fs::create_dir_all(cache.path(CACHE_KIND, ".killed.AbCdEf")).unwrap();
     assert_eq!(list(&cache).unwrap().len(), 1);
+}
+
+#[test]
+fn an_image_that_does_not_open_says_why_and_can_be_removed() {
+    let (_dir, cache) = cache();
+    let newer = put(&cache, Some("newer"), "k", "1");
+    let cut = put(&cache, Some("cut"), "k", "22");
+    let whole = put(&cache, Some("whole"), "k", "333");
+    let description = newer.directory().join("image.json");
+    fs::write(&description, r#"{"format": 9, "unheard": 1}"#).unwrap();
+    fs::remove_file(cut.directory().join("root.cpio")).unwrap();
+
+    let digest = newer.digest();
+    for reference in ["newer", &digest[..4], &digest[..DIGITS], digest] {
+        let error = find(&cache, reference).unwrap_err();
+        assert!(matches!(error, Error::Format { found: 9, .. }), "{error}");
+    }
+    let error = find(&cache, "cut").unwrap_err();
+    assert!(matches!(error, Error::DamagedImage { .. }), "{error}");
+
+    let listed = list(&cache).unwrap();
+    assert_eq!(listed.len(), 3);
+    let broken: Vec<_> = listed.iter().filter(|one| one.image.is_err()).collect();
+    assert_eq!(broken.len(), 2);
+    assert!(broken.iter().any(|one| one.names == ["newer"]));
+
+    for reference in [digest, "cut"] {
+        let removed = remove(&cache, reference).unwrap();
+        assert!(matches!(removed, Removed::Image { .. }), "{removed:?}");
+    }
+    let left = list(&cache).unwrap();
+    assert_eq!((left.len(), left[0].digest()), (1, whole.digest()));
+    assert!(!cache.path(CACHE_KIND, "newer").is_symlink());
+    // Of the kernel, which it shared, and its own layer.
+    assert_eq!(blobs(&cache), 2);
+}
+
+#[test]
+fn an_image_whose_digest_begins_as_another_s_does_is_not_taken_for_it() {
+    let (_dir, cache) = cache();
+    let image = put(&cache, Some("web"), "k", "1");
+    // As if somebody had searched long enough: another image, where one of these digits would be.
+    let other = put(&cache, None, "k", "22");
+    fs::rename(image.directory(), cache.path(CACHE_KIND, "elsewhere")).unwrap();
+    fs::rename(other.directory(), image.directory()).unwrap();
+    let again = put(&cache, Some("web"), "k", "1");
+    assert_eq!(again.digest(), image.digest());
+    assert_eq!(find(&cache, "web").unwrap().digest(), image.digest());
+    let kept = Image::open(image.directory()).unwrap();
+    assert_eq!(kept.digest(), other.digest());
+    // Once more, and it is found where it is.
+    assert_eq!(put(&cache, None, "k", "1").directory(), again.directory());
 }
 
 #[test]
@@ -173,7 +225,7 @@ fn builds_and_removals_at_the_same_time_leave_only_whole_images() {
         });
     });
     for listed in list(&cache).unwrap() {
-        listed.image.verify().unwrap();
+        listed.image.unwrap().verify().unwrap();
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use forebay::Image;
 use forebay_images::Cache;
+use forebay_images::foreign_text::shown;
 use forebay_images::progress::{Progress, Step};
 use forebay_images::store::Listed;
 use serde_json::{Value, json};
@@ -59,17 +60,19 @@ pub(super) fn list(cache: &Cache, images: &[Listed]) -> Result<String> {
             true => "-".to_owned(),
             false => listed.names.join(","),
         };
-        let kind = listed
-            .image
-            .origin()
-            .get("root.kind")
-            .map_or("default", String::as_str);
+        let kind = match &listed.image {
+            Ok(image) => image
+                .origin()
+                .get("root.kind")
+                .map_or_else(|| "default".to_owned(), |kind| shown(kind)),
+            Err(_) => "cannot be opened".to_owned(),
+        };
         [
             names,
-            digits(&listed.image).to_owned(),
+            digits(listed).to_owned(),
             size(listed.size),
             age(now, listed.created),
-            kind.to_owned(),
+            kind,
         ]
     });
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
@@ -87,12 +90,18 @@ pub(super) fn list(cache: &Cache, images: &[Listed]) -> Result<String> {
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
     }
+    for listed in images {
+        if let Err(error) = &listed.image {
+            text.push_str(&format!("{}: {error}\n", digits(listed)));
+        }
+    }
     let (all, place) = (size(cache.size()?), cache.root().display());
     text.push_str(&format!("{} images; {all} in all of {place}", images.len()));
     Ok(text)
 }
 
-/// The same for scripts: sizes in bytes, times in seconds since 1970.
+/// The same for scripts: sizes in bytes, times in seconds since 1970. An image that cannot be opened
+/// has `error` in the place of `origin`, and of its digest the digits that are known.
 pub(super) fn list_json(cache: &Cache, images: &[Listed]) -> Result<String> {
     let images: Vec<_> = images
         .iter()
@@ -102,14 +111,18 @@ pub(super) fn list_json(cache: &Cache, images: &[Listed]) -> Result<String> {
                 .duration_since(UNIX_EPOCH)
                 .unwrap_or_default()
                 .as_secs();
-            json!({
+            let mut said = json!({
                 "names": listed.names,
-                "digest": listed.image.digest(),
+                "digest": listed.digest(),
                 "size": listed.size,
                 "built": built,
-                "directory": listed.image.directory(),
-                "origin": listed.image.origin(),
-            })
+                "directory": listed.directory,
+            });
+            match &listed.image {
+                Ok(image) => said["origin"] = json!(image.origin()),
+                Err(error) => said["error"] = json!(error.to_string()),
+            }
+            said
         })
         .collect();
     pretty(&json!({ "cache": cache.root(), "size": cache.size()?, "images": images }))
@@ -132,8 +145,11 @@ pub(super) fn inspect(image: &Image) -> String {
     lines.push((
         "memory",
         format!(
-            "at least {}: kernel {}, layers {}, unpacked {}",
-            size(need.least_bytes()),
+            "{}: kernel {}, layers {}, unpacked {}",
+            match need.can_be_met() {
+                true => format!("at least {}", size(need.least_bytes())),
+                false => "no guest can boot it, kernel and layers must lie below 3 GiB".to_owned(),
+            },
             size(need.kernel),
             size(need.archives),
             size(need.unpacked)
@@ -160,7 +176,7 @@ pub(super) fn inspect(image: &Image) -> String {
     lines.retain(|(_, value)| !value.is_empty());
     let lines = lines
         .iter()
-        .map(|(label, value)| format!("{label:13} {value}"));
+        .map(|(label, value)| format!("{label:13} {}", shown(value)));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -189,8 +205,8 @@ fn pretty(value: &Value) -> Result<String> {
     serde_json::to_string_pretty(value).context("cannot write JSON")
 }
 
-fn digits(image: &Image) -> &str {
-    image.digest().get(..DIGITS).unwrap_or_default()
+fn digits(listed: &Listed) -> &str {
+    listed.digest().get(..DIGITS).unwrap_or_default()
 }
 
 /// Bytes as people say them.

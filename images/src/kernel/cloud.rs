@@ -28,7 +28,7 @@ use crate::{Cache, Error, KernelKind, Result};
 /// The kernels' packages are named so, with a version between the two.
 const PACKAGE: (&str, &str) = ("linux-image-6.12", "-cloud-amd64");
 /// Names the cache entry. Counts up when what is in it changes.
-const ENTRY: &str = "cloud-6.12-v1";
+const ENTRY: &str = "cloud-6.12-v2";
 const BZIMAGE: &str = "vmlinuz";
 const VMLINUX: &str = "vmlinux";
 const MODULES: &str = "modules.cpio";
@@ -109,12 +109,11 @@ pub fn get_or_fetch(cache: &Cache, progress: &dyn Progress) -> Result<CloudKerne
     let step = progress.step("fetch the distribution's kernel", None);
     let package = Package::newest_named(PACKAGE.0, PACKAGE.1)?;
     let unpacked = cache.scratch(CACHE_KIND, "cloud-package")?;
-    let taken = cache.publish(CACHE_KIND, ENTRY, |target| {
-        package.unpack_into(cache, &unpacked)?;
-        take(&package, &unpacked, target)
-    });
-    crate::cache::remove_tree(&unpacked)?;
-    let kernel = CloudKernel::open(taken?)?;
+    let entry = cache.publish(CACHE_KIND, ENTRY, |target| {
+        package.unpack_into(cache, unpacked.path())?;
+        take(&package, unpacked.path(), target)
+    })?;
+    let kernel = CloudKernel::open(entry)?;
     step.finish(&package.version);
     Ok(kernel)
 }

@@ -18,6 +18,9 @@ const USEFUL: [&str; 2] = ["pvpanic_mmio", "ptp_kvm"];
 
 /// Where PID 1 finds what to load.
 const LIST: &str = "etc/forebay/modules";
+/// Where they are, below a directory of their release. Not `lib/modules`: most roots have a link to
+/// `usr/lib` in the place of `/lib`, and a layer's directory would take that place from it.
+const DIRECTORY: &str = "etc/forebay/kernel";
 
 /// Writes the layer for the kernel `release`, whose modules are in `tree`, and returns the modules'
 /// names in the order of loading.
@@ -48,7 +51,7 @@ pub(super) fn layer(
     let mut list = String::new();
     let mut names = Vec::new();
     for module in order.chosen {
-        let path = format!("lib/modules/{release}/{}", module.place);
+        let path = format!("{DIRECTORY}/{release}/{}", module.place);
         list.push_str(&format!("/{path}\n"));
         archive.host_file(&path, 0o644, module.file);
         names.push(module.name);

@@ -55,15 +55,20 @@ fn modules_are_loaded_behind_what_they_depend_on_and_once() {
         ]
     );
     let text = String::from_utf8_lossy(&archive);
-    let list = "/lib/modules/6.12-x/kernel/drivers/virtio/virtio.ko\n\
-                /lib/modules/6.12-x/kernel/drivers/virtio/virtio-ring.ko\n\
-                /lib/modules/6.12-x/kernel/drivers/virtio/virtio_mmio.ko\n";
+    let list = "/etc/forebay/kernel/6.12-x/kernel/drivers/virtio/virtio.ko\n\
+                /etc/forebay/kernel/6.12-x/kernel/drivers/virtio/virtio-ring.ko\n\
+                /etc/forebay/kernel/6.12-x/kernel/drivers/virtio/virtio_mmio.ko\n";
     assert!(text.contains(list), "{text}");
     assert!(
         text.contains("depends=virtio,virtio-ring"),
         "it is compressed"
     );
     assert!(!text.contains("virtio_net"));
+    // As a layer it lies over any root, whatever links that has.
+    let mut rest = &archive[..];
+    while let Some((header, _)) = crate::newc::read(&mut rest, u32::MAX).unwrap() {
+        assert!(header.name.starts_with(b"etc"), "{header:?}");
+    }
 }
 
 #[test]

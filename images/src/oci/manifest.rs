@@ -2,7 +2,8 @@
 //!
 //! Newer versions of docker write both; then the layout counts, since it promises digests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +18,12 @@ const ARCHITECTURE: &str = "amd64";
 const DEPTH_MAX: u32 = 4;
 /// Most layers of an image; docker allows 127.
 const LAYERS_MAX: usize = 512;
+/// Most entries of all indexes, those counted again that lie in one that is named again.
+const ENTRIES_MAX: usize = 4096;
+/// How many names of images an error tells.
+const TOLD_MAX: usize = 20;
+/// How many characters of each.
+const NAME_TOLD_MAX: usize = 128;
 /// Annotations that name an image in an index.
 const NAMES: [&str; 2] = [
     "io.containerd.image.name",
@@ -93,86 +100,128 @@ type Found = (Blob, Vec<Blob>, Option<String>);
 /// By an OCI layout's `index.json`.
 fn of_layout(blobs: &Blobs, reference: Option<&str>) -> Result<Found> {
     let index: Index = parse(blobs, "index.json", &blobs.text(&plain_file("index.json"))?)?;
-    let mut found: Vec<(Option<String>, Descriptor)> = Vec::new();
-    gather(blobs, index, None, 0, &mut found)?;
-    let names = |found: &[(Option<String>, Descriptor)]| {
-        let names = found
-            .iter()
-            .map(|(name, descriptor)| name.clone().unwrap_or_else(|| descriptor.digest.clone()));
-        names.collect::<Vec<_>>().join(", ")
+    let mut indexes = Indexes {
+        blobs,
+        left: ENTRIES_MAX,
+        read: HashMap::new(),
     };
-    let all = names(&found);
+    let mut found = indexes.entries(index, 0)?;
+    let all = names(found.iter().map(Entry::shown));
     if let Some(reference) = reference {
-        found.retain(|(name, descriptor)| {
-            descriptor.digest == reference
-                || name
+        found.retain(|entry| {
+            *entry.digest == *reference
+                || entry
+                    .name
                     .as_deref()
                     .is_some_and(|name| is_named(name, reference))
         });
     }
-    found.dedup_by(|one, two| one.1.digest == two.1.digest);
-    let (name, descriptor) = match (found.pop(), found.is_empty()) {
+    found.dedup_by(|one, two| one.digest == two.digest);
+    let entry = match (found.pop(), found.is_empty()) {
         (Some(only), true) => only,
         (None, _) => return Err(none_of(blobs, reference, &all)),
         (Some(last), _) => {
             found.push(last);
-            return Err(several(blobs, &names(&found)));
+            return Err(several(blobs, &names(found.iter().map(Entry::shown))));
         }
     };
-    let blob = descriptor.blob(blobs)?;
+    let blob = blob(blobs, &entry.digest, entry.size)?;
     let manifest: Manifest = parse(blobs, &blob.name, &blobs.text(&blob)?)?;
     let layers = manifest.layers.iter().map(|layer| layer.blob(blobs));
     Ok((
         manifest.config.blob(blobs)?,
         layers.collect::<Result<_>>()?,
-        name,
+        entry.name.as_deref().map(str::to_owned),
     ))
 }
 
-/// All manifests for our platform, with the names of the entries that led to them.
-fn gather(
-    blobs: &Blobs,
-    index: Index,
-    name: Option<&str>,
-    depth: u32,
-    found: &mut Vec<(Option<String>, Descriptor)>,
-) -> Result<()> {
-    if depth > DEPTH_MAX || found.len() > LAYERS_MAX {
-        return Err(blobs.wrong("its indexes lie too deep in each other"));
+/// A manifest for our platform that an index leads to.
+#[derive(Debug, Clone)]
+struct Entry {
+    /// Of the nearest entry on the way to it that has one.
+    name: Option<Rc<str>>,
+    digest: Rc<str>,
+    size: u64,
+}
+
+impl Entry {
+    fn shown(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.digest)
     }
-    for descriptor in index.manifests {
-        let own = NAMES
-            .iter()
-            .find_map(|key| descriptor.annotations.get(*key));
-        let name = own.map(String::as_str).or(name);
-        let fits = descriptor.platform.as_ref().is_none_or(|platform| {
-            (platform.os.as_str(), platform.architecture.as_str()) == (OS, ARCHITECTURE)
-        });
-        if !fits {
-            continue;
+}
+
+/// Reads indexes that may lie in each other, each once: a few that name one another many times lead
+/// to more manifests than could ever be looked at.
+struct Indexes<'a> {
+    blobs: &'a Blobs,
+    /// Entries that may still be looked at.
+    left: usize,
+    /// What is in those that were read, by their digests.
+    read: HashMap<String, Vec<Entry>>,
+}
+
+impl Indexes<'_> {
+    /// All manifests for our platform.
+    fn entries(&mut self, index: Index, depth: u32) -> Result<Vec<Entry>> {
+        if depth > DEPTH_MAX {
+            return Err(self.blobs.wrong("its indexes lie too deep in each other"));
         }
-        if descriptor.media_type.contains("index") || descriptor.media_type.contains("list") {
-            let blob = descriptor.blob(blobs)?;
-            let inner = parse(blobs, &blob.name, &blobs.text(&blob)?)?;
-            gather(blobs, inner, name, depth + 1, found)?;
-        } else {
-            found.push((name.map(str::to_owned), descriptor));
+        self.count(index.manifests.len())?;
+        let mut entries = Vec::new();
+        for descriptor in index.manifests {
+            if !descriptor.fits() {
+                continue;
+            }
+            let name: Option<Rc<str>> = descriptor.name().map(Rc::from);
+            if !descriptor.is_index() {
+                entries.push(Entry {
+                    name,
+                    digest: descriptor.digest.into(),
+                    size: descriptor.size,
+                });
+                continue;
+            }
+            let inner = match self.read.get(&descriptor.digest).cloned() {
+                Some(inner) => {
+                    self.count(inner.len())?;
+                    inner
+                }
+                None => {
+                    let blob = descriptor.blob(self.blobs)?;
+                    let index = parse(self.blobs, &blob.name, &self.blobs.text(&blob)?)?;
+                    let inner = self.entries(index, depth + 1)?;
+                    self.read.insert(descriptor.digest, inner.clone());
+                    inner
+                }
+            };
+            entries.extend(inner.into_iter().map(|entry| Entry {
+                name: entry.name.or_else(|| name.clone()),
+                ..entry
+            }));
         }
+        Ok(entries)
     }
-    Ok(())
+
+    fn count(&mut self, entries: usize) -> Result<()> {
+        self.left = self.left.checked_sub(entries).ok_or_else(|| {
+            let reason = format!("its indexes have more than {ENTRIES_MAX} entries");
+            self.blobs.wrong(reason)
+        })?;
+        Ok(())
+    }
 }
 
 /// By docker's own `manifest.json`, which promises no digests but for what the configuration says.
 fn of_docker(blobs: &Blobs, reference: Option<&str>) -> Result<Found> {
     let text = blobs.text(&plain_file("manifest.json"))?;
     let mut images: Vec<DockerImage> = parse(blobs, "manifest.json", &text)?;
-    let names = |images: &[DockerImage]| {
-        let names = images
+    let tags = |images: &[DockerImage]| {
+        let tags = images
             .iter()
             .flat_map(|image| image.repo_tags.iter().flatten());
-        names.cloned().collect::<Vec<_>>().join(", ")
+        names(tags.map(String::as_str))
     };
-    let all = names(&images);
+    let all = tags(&images);
     if let Some(reference) = reference {
         images.retain(|image| {
             let mut tags = image.repo_tags.iter().flatten();
@@ -184,7 +233,7 @@ fn of_docker(blobs: &Blobs, reference: Option<&str>) -> Result<Found> {
         (None, _) => return Err(none_of(blobs, reference, &all)),
         (Some(last), _) => {
             images.push(last);
-            return Err(several(blobs, &names(&images)));
+            return Err(several(blobs, &tags(&images)));
         }
     };
     // Named by its digest.
@@ -214,6 +263,20 @@ fn is_named(name: &str, reference: &str) -> bool {
         rest.is_some_and(|rest: &str| rest.ends_with(separator))
     };
     name == reference || shorter('/') || shorter(':')
+}
+
+/// Names for an error, not more than anybody would read.
+fn names<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
+    let told: Vec<_> = names.by_ref().take(TOLD_MAX).map(shorter).collect();
+    match names.count() {
+        0 => told.join(", "),
+        more => format!("{} and {more} more", told.join(", ")),
+    }
+}
+
+/// The beginning of a name.
+fn shorter(name: &str) -> String {
+    name.chars().take(NAME_TOLD_MAX).collect()
 }
 
 fn none_of(blobs: &Blobs, reference: Option<&str>, names: &str) -> crate::Error {
@@ -268,13 +331,34 @@ struct Descriptor {
 
 impl Descriptor {
     fn blob(&self, blobs: &Blobs) -> Result<Blob> {
-        let sha256 = sha256(blobs, &self.digest)?;
-        Ok(Blob {
-            name: format!("blobs/sha256/{sha256}"),
-            sha256: Some(sha256),
-            size: Some(self.size),
+        blob(blobs, &self.digest, self.size)
+    }
+
+    fn name(&self) -> Option<&str> {
+        let named = NAMES.iter().find_map(|key| self.annotations.get(*key));
+        named.map(String::as_str)
+    }
+
+    /// Whether it may be for our platform.
+    fn fits(&self) -> bool {
+        self.platform.as_ref().is_none_or(|platform| {
+            (platform.os.as_str(), platform.architecture.as_str()) == (OS, ARCHITECTURE)
         })
     }
+
+    fn is_index(&self) -> bool {
+        self.media_type.contains("index") || self.media_type.contains("list")
+    }
+}
+
+/// The blob of a descriptor.
+fn blob(blobs: &Blobs, digest: &str, size: u64) -> Result<Blob> {
+    let sha256 = sha256(blobs, digest)?;
+    Ok(Blob {
+        name: format!("blobs/sha256/{sha256}"),
+        sha256: Some(sha256),
+        size: Some(size),
+    })
 }
 
 #[derive(Deserialize)]
@@ -339,7 +423,7 @@ impl Execution {
         let config = ImageConfig {
             env,
             user: self.user.filter(|user| !user.is_empty()),
-            workdir,
+            workdir: workdir.as_deref().map(lexical),
             entrypoint: self.entrypoint.unwrap_or_default(),
             cmd: self.cmd.unwrap_or_default(),
         };
@@ -358,4 +442,19 @@ impl Execution {
         }
         Ok(config)
     }
+}
+
+/// An absolute path without `.`, `..` and double slashes: engines look at no file for that either.
+fn lexical(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }

@@ -72,26 +72,26 @@ fn fetch(cache: &Cache, progress: &dyn Progress) -> Result<PathBuf> {
     let step = progress.step("fetch kernel of the rig", None);
     let package = Package::newest_named("linux-image-6.12", "-cloud-amd64")?;
     let unpacked = cache.scratch(CACHE_KIND, "package")?;
-    let taken = cache.publish(CACHE_KIND, ENTRY, |target| {
-        package.unpack_into(cache, &unpacked)?;
+    let entry = cache.publish(CACHE_KIND, ENTRY, |target| {
+        package.unpack_into(cache, unpacked.path())?;
         let release = package
             .name
             .strip_prefix("linux-image-")
             .unwrap_or(&package.name);
         copy(
-            &unpacked.join("boot").join(format!("vmlinuz-{release}")),
+            &unpacked
+                .path()
+                .join("boot").join(format!("vmlinuz-{release}")),
             &target.join("vmlinuz"),
         )?;
-        let modules = unpacked.join("lib/modules").join(release).join("kernel");
+        let modules = unpacked.path().join("lib/modules").join(release).join("kernel");
         for module in MODULES {
             take_module(&modules.join(module), &target.join(file_name(module)))?;
         }
         let version = target.join("package");
         fs::write(&version, format!("{} {}\n", package.name, package.version))
             .map_err(Error::file("write", &version))
-    });
-    fs::remove_dir_all(&unpacked).map_err(Error::file("remove", &unpacked))?;
-    let entry = taken?;
+    })?;
     step.finish(&package.version);
     Ok(entry)
 }
