@@ -81,10 +81,15 @@ fn fetch(cache: &Cache, progress: &dyn Progress) -> Result<PathBuf> {
         copy(
             &unpacked
                 .path()
-                .join("boot").join(format!("vmlinuz-{release}")),
+                .join("boot")
+                .join(format!("vmlinuz-{release}")),
             &target.join("vmlinuz"),
         )?;
-        let modules = unpacked.path().join("lib/modules").join(release).join("kernel");
+        let modules = unpacked
+            .path()
+            .join("lib/modules")
+            .join(release)
+            .join("kernel");
         for module in MODULES {
             take_module(&modules.join(module), &target.join(file_name(module)))?;
         }
