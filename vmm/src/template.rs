@@ -68,8 +68,8 @@ impl Template {
 
     /// Opens a snapshot's directory. Reads the state, not the memory: that is mapped by the VMs that
     /// start from here, so it must stay as it is while one of them lives. A VM of which the memory
-    /// file is cut meanwhile ends for [`StopReason::Host`](crate::StopReason::Host), and no other
-    /// does.
+    /// file is cut meanwhile ends for [`StopReason::MemoryLost`](crate::StopReason::MemoryLost), and no
+    /// other does.
     ///
     /// # Errors
     /// What is wrong with the files, by name. Of the memory file its length is checked, and that it
@@ -107,7 +107,7 @@ impl Template {
                 memory,
             } = template.parts();
             write(&directory, machine.clone(), exec, vm, |file| {
-                Ok(memory.write_to(file, &mut |_, _| ())?)
+                Ok(memory.write_to(file, &mut |_, _| Ok(()))?)
             })
         })
         .await?

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use tempfile::TempDir;
+use vm_memory::MmapRegion;
 
 use crate::agent::AgentSide;
 use crate::builder::VmBuilder;
@@ -131,6 +132,48 @@ pub(crate) fn alone_to_its_end(name: &str, body: impl FnOnce()) -> Option<std::p
         .env(ALONE, "1")
         .output();
     Some(out.unwrap())
+}
+
+/// A disk of 64 KiB that this process alone sees; `None` where that is not allowed.
+#[allow(unsafe_code)] // unshare
+pub(crate) fn small_disk() -> Option<TempDir> {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    use rustix::thread::UnshareFlags;
+    let directory = tempfile::tempdir().unwrap();
+    // SAFETY: this thread alone sees other mounts; the others have no part in the test.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).ok()?;
+    let size = c"size=64k";
+    mount(
+        "tmpfs",
+        directory.path(),
+        "tmpfs",
+        MountFlags::empty(),
+        size,
+    )
+    .ok()?;
+    Some(directory)
+}
+
+/// All mappings that the host kernel lets this process have: to be used in one that is alone. Each
+/// that is dropped is one that can be had again. `None`, with a note, where it allows too many.
+pub(crate) fn take_mappings() -> Option<Vec<MmapRegion>> {
+    /// Distributions allow 65530, or a million.
+    const MOST: usize = 1 << 21;
+    // Neighbours that differ, or the kernel makes one of them.
+    let map = |n: usize| {
+        let protection = [libc::PROT_NONE, libc::PROT_READ][n % 2];
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        MmapRegion::build(None, 4096, protection, flags).ok()
+    };
+    let mut taken = Vec::with_capacity(MOST);
+    taken.extend((0..MOST).map_while(map));
+    if taken.len() == MOST {
+        eprintln!("vm.max_map_count is too high to be reached: not tested");
+        return None;
+    }
+    Some(taken)
 }
 
 /// Random numbers that can be had again.

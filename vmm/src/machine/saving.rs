@@ -17,7 +17,7 @@ use crate::devices::Devices;
 use crate::error::HostError;
 use crate::kvm;
 use crate::layout::GSI_GENERATION_ID;
-use crate::memory::{Frozen, GuestRam, Progress};
+use crate::memory::{FreezeError, Frozen, GuestRam, Progress};
 use crate::pause::{Hold, PATIENCE, PausedMachine};
 use crate::snapshot::devices::SavedDevices;
 use crate::snapshot::directory::{self, SnapshotReport, State};
@@ -45,7 +45,7 @@ impl PausedMachine<'_> {
     pub fn snapshot(&self, directory: impl AsRef<Path>) -> Result<SnapshotReport, SnapshotError> {
         let state = self.save()?;
         directory::write(directory.as_ref(), state, |file| {
-            self.write_memory(file, &mut |_, _| ())
+            self.write_memory(file, &mut |_, _| Ok(()))
         })
     }
 
@@ -64,11 +64,23 @@ impl PausedMachine<'_> {
         self.machine().still_there()
     }
 
-    /// What its memory holds, for other machines to start from. It stays paused.
+    /// What its memory holds, for other machines to start from. It stays paused, unless that cost it
+    /// its memory: then it is ended.
     pub(crate) fn freeze(&self) -> Result<Frozen, SnapshotError> {
-        let frozen = self.machine().memory()?.freeze()?;
-        self.machine().still_there()?;
-        Ok(frozen)
+        match self.machine().memory()?.freeze() {
+            Ok(frozen) => {
+                self.machine().still_there()?;
+                Ok(frozen)
+            }
+            Err(FreezeError::Intact(error)) => Err(error.into()),
+            Err(lost @ FreezeError::Lost(_)) => {
+                let reason = StopReason::Host {
+                    error: lost.to_string(),
+                };
+                self.machine().stop_for(reason.clone());
+                Err(SnapshotError::Ended { reason })
+            }
+        }
     }
 }
 

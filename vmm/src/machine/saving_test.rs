@@ -183,6 +183,34 @@ fn a_machine_that_ended_is_not_saved() {
 }
 
 #[test]
+fn a_machine_whose_memory_was_lost_while_it_was_frozen_ends_before_it_goes_on() {
+    const NAME: &str = "machine::saving::tests::\
+        a_machine_whose_memory_was_lost_while_it_was_frozen_ends_before_it_goes_on";
+    crate::testing::alone(NAME, || {
+        let (_kernel, builder) = kernel(&[&COUNT]);
+        let Some(machine) = start(builder.forkable(true)) else {
+            return;
+        };
+        let paused = machine.pause().unwrap();
+        let printed = machine.console_log().written();
+        let Some(taken) = crate::testing::take_mappings() else {
+            return;
+        };
+        let error = paused.freeze().unwrap_err();
+        drop(taken);
+        let SnapshotError::Ended { reason } = error else {
+            panic!("{error}");
+        };
+        let text = reason.to_string();
+        assert!(matches!(reason, StopReason::Host { .. }), "{text}");
+        assert!(text.contains("memory was lost"), "{text}");
+        paused.resume();
+        assert_eq!(machine.wait_blocking(LONG), Some(reason));
+        assert_eq!(machine.console_log().written(), printed);
+    });
+}
+
+#[test]
 fn a_panic_that_was_reported_before_ends_the_copy_too() {
     let Some((dir, _source)) = saved(&[&out(0x505, 1), &print("x"), &HALT], 1) else {
         return;

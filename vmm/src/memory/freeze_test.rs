@@ -39,13 +39,75 @@ fn a_memfd_that_somebody_else_may_write_is_not_frozen_and_the_vm_goes_on() {
         _ => panic!("not shared"),
     }
     put(&ram, 3, 33);
-    let error = ram.freeze().unwrap_err();
-    assert_eq!(error.source.raw_os_error(), Some(libc::EBUSY), "{error}");
+    match ram.freeze().unwrap_err() {
+        FreezeError::Intact(error) => {
+            assert_eq!(error.source.raw_os_error(), Some(libc::EBUSY), "{error}");
+        }
+        FreezeError::Lost(error) => panic!("{error}"),
+    }
     put(&ram, 4, 44);
     drop(other);
     let frozen = ram.freeze().unwrap();
     let child = GuestRam::from_image(&frozen.image).unwrap();
     assert_eq!((get(&child, 3), get(&child, 4)), (33, 44));
+}
+
+#[test]
+fn a_freeze_that_fails_anywhere_leaves_the_vm_as_it_was_or_says_that_its_memory_is_lost() {
+    const NAME: &str = "memory::freeze::tests::\
+        a_freeze_that_fails_anywhere_leaves_the_vm_as_it_was_or_says_that_its_memory_is_lost";
+    const LEN: u64 = 8 * MIB;
+    crate::testing::alone(NAME, || {
+        // Of each, what is frozen has a hole, which takes mappings of its own.
+        let first = || {
+            let ram = GuestRam::new(LEN, Backing::Shareable).unwrap();
+            fill(&ram, 0..10, 1);
+            fill(&ram, 2038..2048, 1);
+            ram
+        };
+        let changed = || {
+            let ram = GuestRam::new(LEN, Backing::Shareable).unwrap();
+            fill(&ram, 0..2048, 1);
+            ram.freeze().unwrap();
+            fill(&ram, 10..2038, 0);
+            ram
+        };
+        let kinds: [&dyn Fn() -> GuestRam; 2] = [&first, &changed];
+        for make in kinds {
+            let rams: [GuestRam; 6] = std::array::from_fn(|_| make());
+            let Some(mut taken) = crate::testing::take_mappings() else {
+                return;
+            };
+            let frozen = rams.map(|ram| {
+                // With one more each time.
+                taken.pop();
+                (ram.freeze(), ram)
+            });
+            drop(taken);
+            let (mut made, mut lost) = (0, 0);
+            for (frozen, ram) in frozen {
+                match frozen {
+                    Ok(_) => made += 1,
+                    Err(FreezeError::Intact(_)) => {}
+                    Err(FreezeError::Lost(_)) => {
+                        lost += 1;
+                        let again = ram.freeze().unwrap_err();
+                        assert!(matches!(again, FreezeError::Lost(_)), "{again}");
+                        let to = image::memfd(0).unwrap();
+                        ram.write_to(&to, &mut |_, _| Ok(())).unwrap_err();
+                        assert_eq!(get(&ram, 0), 0);
+                        continue;
+                    }
+                }
+                // What it writes from now on is in the next image.
+                put(&ram, 3, 44);
+                let child = GuestRam::from_image(&ram.freeze().unwrap().image).unwrap();
+                let pages = [0, 3, 100, 2047].map(|page| get(&child, page));
+                assert_eq!(pages, [1, 44, 0, 1]);
+            }
+            assert!(made > 0 && lost > 0, "{made} made, {lost} lost");
+        }
+    });
 }
 
 #[test]
@@ -293,13 +355,13 @@ proptest! {
                 }
                 Op::Store(image) => {
                     if let Some((image, model)) = images.get(image % images.len().max(1)) {
-                        let stored = stored(&|file| image.write_to(file, &mut |_, _| {}).unwrap());
+                        let stored = stored(&|file| image.write_to(file, &mut |_, _| Ok(())).unwrap());
                         images.push((stored, *model));
                     }
                 }
                 Op::Save(vm) => {
                     let (ram, model) = &vms[vm % vms.len()];
-                    let saved = stored(&|file| ram.write_to(file, &mut |_, _| {}).unwrap());
+                    let saved = stored(&|file| ram.write_to(file, &mut |_, _| Ok(())).unwrap());
                     images.push((saved, *model));
                 }
                 Op::End(vm) => {

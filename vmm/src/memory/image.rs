@@ -302,7 +302,7 @@ impl MemoryImage {
     /// Blocks; no VM need be paused. `progress` is told of bytes dealt with, holes not counted.
     ///
     /// # Errors
-    /// A full disk, a limit on files, a base that was cut. `to` is empty then.
+    /// A full disk, a limit on files, a base that was cut, what `progress` gives. `to` is empty then.
     pub(crate) fn write_to(&self, to: &File, progress: Progress<'_>) -> Result<(), HostError> {
         let Layers { len, base, overlay } = &*self.0;
         let in_overlay = self.overlay_runs();
@@ -311,7 +311,7 @@ impl MemoryImage {
         let mut done = 0;
         let mut step = |bytes| {
             done += bytes;
-            progress(done, total);
+            progress(done, total)
         };
         sparse::fill(to, *len, || {
             let rest = match base.on_disk {

@@ -49,7 +49,10 @@ fn a_base_and_its_overlay_become_one_sparse_file_and_that_file_another() {
         let file = File::create(path).unwrap();
         let mut last = (0, 0);
         image
-            .write_to(&file, &mut |done, total| last = (done, total))
+            .write_to(&file, &mut |done, total| {
+                last = (done, total);
+                Ok(())
+            })
             .unwrap();
         assert!(last.0 > 0 && last.0 == last.1, "{last:?}");
         let metadata = file.metadata().unwrap();
@@ -66,7 +69,7 @@ fn a_vm_from_a_file_is_frozen_over_that_file_and_its_images_are_written_whole() 
     let directory = tempfile::tempdir().unwrap();
     let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
     layered()
-        .write_to(&File::create(&first).unwrap(), &mut |_, _| {})
+        .write_to(&File::create(&first).unwrap(), &mut |_, _| Ok(()))
         .unwrap();
     let ram = GuestRam::from_image(&open(&first, MIB).unwrap()).unwrap();
     put(&ram, 13, 3);
@@ -74,7 +77,7 @@ fn a_vm_from_a_file_is_frozen_over_that_file_and_its_images_are_written_whole() 
     assert_eq!(frozen.copied, PAGE);
     let image = frozen.image;
     image
-        .write_to(&File::create(&second).unwrap(), &mut |_, _| {})
+        .write_to(&File::create(&second).unwrap(), &mut |_, _| Ok(()))
         .unwrap();
     let mut expected = SEEN;
     expected[13] = 3;
@@ -126,7 +129,7 @@ fn a_base_that_was_cut_fails_the_write_and_leaves_nothing_usable() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("memory");
     let file = File::create(&path).unwrap();
-    layered().write_to(&file, &mut |_, _| {}).unwrap();
+    layered().write_to(&file, &mut |_, _| Ok(())).unwrap();
     let image = open(&path, MIB).unwrap();
     // To a memfd page by page, to a file by the file system.
     let other = File::create(directory.path().join("other")).unwrap();
@@ -137,6 +140,7 @@ fn a_base_that_was_cut_fails_the_write_and_leaves_nothing_usable() {
                 file.set_len(2 * PAGE).unwrap();
             }
             first = false;
+            Ok(())
         };
         image.write_to(&to, &mut cut).unwrap_err();
         assert_eq!(to.metadata().unwrap().len(), 0);
@@ -149,26 +153,28 @@ fn a_memory_file_that_was_written_again_under_its_name_is_not_used() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("memory");
     layered()
-        .write_to(&File::create(&path).unwrap(), &mut |_, _| {})
+        .write_to(&File::create(&path).unwrap(), &mut |_, _| Ok(()))
         .unwrap();
     let image = open(&path, MIB).unwrap();
     let ram = GuestRam::from_image(&image).unwrap();
     // The clock by which files are stamped has ticks.
     while open(&path, MIB).unwrap().identity() == image.identity() {
         layered()
-            .write_to(&File::create(&path).unwrap(), &mut |_, _| {})
+            .write_to(&File::create(&path).unwrap(), &mut |_, _| Ok(()))
             .unwrap();
     }
     for error in [
-        ram.freeze().unwrap_err(),
-        ram.write_to(&memfd(0).unwrap(), &mut |_, _| {})
-            .unwrap_err(),
+        ram.freeze().unwrap_err().to_string(),
+        ram.write_to(&memfd(0).unwrap(), &mut |_, _| Ok(()))
+            .unwrap_err()
+            .to_string(),
         image
-            .write_to(&memfd(0).unwrap(), &mut |_, _| {})
-            .unwrap_err(),
-        GuestRam::from_image(&image).unwrap_err(),
+            .write_to(&memfd(0).unwrap(), &mut |_, _| Ok(()))
+            .unwrap_err()
+            .to_string(),
+        GuestRam::from_image(&image).unwrap_err().to_string(),
     ] {
-        assert!(error.to_string().contains("written or cut"), "{error}");
+        assert!(error.contains("written or cut"), "{error}");
     }
 }
 
@@ -177,7 +183,7 @@ fn a_write_that_fails_in_the_middle_leaves_nothing_usable() {
     // Can be resized and not written.
     let to = memfd(MIB).unwrap();
     rustix::fs::fcntl_add_seals(&to, SealFlags::WRITE).unwrap();
-    let error = layered().write_to(&to, &mut |_, _| {}).unwrap_err();
+    let error = layered().write_to(&to, &mut |_, _| Ok(())).unwrap_err();
     assert_eq!(error.source.raw_os_error(), Some(libc::EPERM), "{error}");
     assert_eq!(to.metadata().unwrap().len(), 0);
 }
@@ -186,7 +192,7 @@ fn a_write_that_fails_in_the_middle_leaves_nothing_usable() {
 fn a_full_disk_is_an_error_and_leaves_nothing_usable() {
     const NAME: &str = "memory::image::tests::a_full_disk_is_an_error_and_leaves_nothing_usable";
     crate::testing::alone(NAME, || {
-        let Some(disk) = small_disk() else {
+        let Some(disk) = crate::testing::small_disk() else {
             eprintln!("this user may not mount a small disk: not tested");
             return;
         };
@@ -196,8 +202,8 @@ fn a_full_disk_is_an_error_and_leaves_nothing_usable() {
         let path = disk.path().join("memory");
         let file = File::create(&path).unwrap();
         for outcome in [
-            image.write_to(&file, &mut |_, _| {}),
-            ram.write_to(&file, &mut |_, _| {}),
+            image.write_to(&file, &mut |_, _| Ok(())),
+            ram.write_to(&file, &mut |_, _| Ok(())),
         ] {
             let error = outcome.unwrap_err();
             assert_eq!(error.source.raw_os_error(), Some(libc::ENOSPC), "{error}");
@@ -207,28 +213,6 @@ fn a_full_disk_is_an_error_and_leaves_nothing_usable() {
         // With room again it works.
         let small = GuestRam::new(MIB, Backing::Shareable).unwrap();
         put(&small, 0, 1);
-        small.write_to(&file, &mut |_, _| {}).unwrap();
+        small.write_to(&file, &mut |_, _| Ok(())).unwrap();
     });
-}
-
-/// A disk of 64 KiB that this process alone sees; `None` where that is not allowed.
-#[allow(unsafe_code)] // unshare
-fn small_disk() -> Option<tempfile::TempDir> {
-    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-    use rustix::thread::UnshareFlags;
-    let directory = tempfile::tempdir().unwrap();
-    // SAFETY: this thread alone sees other mounts; the others have no part in the test.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).ok()?;
-    let size = c"size=64k";
-    mount(
-        "tmpfs",
-        directory.path(),
-        "tmpfs",
-        MountFlags::empty(),
-        size,
-    )
-    .ok()?;
-    Some(directory)
 }

@@ -42,7 +42,7 @@ use vm_memory::{GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _
 use crate::error::HostError;
 use crate::layout::{HOLE_END, HOLE_START};
 
-pub(crate) use freeze::Frozen;
+pub(crate) use freeze::{FreezeError, Frozen};
 pub use image::MemoryFileError;
 pub(crate) use image::MemoryImage;
 pub(crate) use mapping::map;

@@ -1,6 +1,7 @@
 //! A VM's memory, and what is behind it.
 
 use std::fs::File;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvm_ioctls::VmFd;
@@ -35,6 +36,9 @@ pub(crate) enum Backing {
 /// Must outlive the VM's descriptors. When it is dropped the memory goes as soon as no clone of
 /// [`guest`](Self::guest) is left; a clone that is left may read zeros.
 pub(crate) struct GuestRam {
+    /// For memory that came of a file. Before the memory, so that it is gone when the addresses may
+    /// be somebody else's.
+    _guard: Option<sigbus::Guard>,
     memory: GuestMemoryMmap,
     /// Length in bytes.
     len: u64,
@@ -49,19 +53,24 @@ pub(super) enum Source {
     /// A memfd that nobody else knows, mapped shared.
     Shared(File),
     /// An image, mapped private.
-    Image {
-        image: MemoryImage,
-        /// For an image that is a file.
-        _guard: Option<sigbus::Guard>,
-    },
+    Image(MemoryImage),
+    /// Nothing that was the guest's: mapping it anew failed in the middle.
+    Lost,
+}
+
+/// The error of whoever wants memory that is [lost](Source::Lost).
+pub(super) fn lost() -> HostError {
+    let why = "it was lost when an image of it could not be made";
+    HostError::new("use guest memory", io::Error::other(why))
 }
 
 impl Source {
     /// See [`MemoryImage::check`].
     pub(super) fn check(&self) -> Result<(), HostError> {
         match self {
-            Self::Image { image, .. } => image.check(),
+            Self::Image(image) => image.check(),
             Self::Anonymous | Self::Shared(_) => Ok(()),
+            Self::Lost => Err(lost()),
         }
     }
 }
@@ -93,6 +102,7 @@ impl GuestRam {
             }
         };
         Ok(Self {
+            _guard: None,
             memory,
             len,
             source: Mutex::new(source),
@@ -121,12 +131,10 @@ impl GuestRam {
         image.show(&memory)?;
         image.check()?;
         Ok(Self {
+            _guard: guard,
             memory,
             len: image.len(),
-            source: Mutex::new(Source::Image {
-                image: image.clone(),
-                _guard: guard,
-            }),
+            source: Mutex::new(Source::Image(image.clone())),
             damage,
         })
     }
@@ -169,7 +177,7 @@ impl GuestRam {
         sparse::fill(to, self.len, || {
             self.copy(&runs, to, |bytes| {
                 done += bytes;
-                progress(done, total);
+                progress(done, total)
             })?;
             source.check()
         })
@@ -185,9 +193,10 @@ impl GuestRam {
         match source {
             Source::Anonymous => pagemap::scan(&self.memory, Owner::Vm),
             Source::Shared(memfd) => sparse::data(memfd, self.len),
-            Source::Image { image, .. } => {
+            Source::Image(image) => {
                 Ok(pagemap::scan(&self.memory, Owner::Vm)?.union(&image.content()?))
             }
+            Source::Lost => Err(lost()),
         }
     }
 
@@ -197,7 +206,7 @@ impl GuestRam {
         &self,
         runs: &Runs,
         to: &File,
-        step: impl FnMut(u64),
+        step: impl FnMut(u64) -> Result<(), HostError>,
     ) -> Result<u64, HostError> {
         let read = |bytes: &mut [u8], offset| {
             mapping::read(&self.memory, bytes, offset)?;

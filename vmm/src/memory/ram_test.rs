@@ -116,6 +116,7 @@ fn what_a_vm_holds_is_written_as_a_sparse_file_whatever_is_behind_it() {
         ram.write_to(&file, &mut |done, total| {
             assert!(done > last.0 && done <= total);
             last = (done, total);
+            Ok(())
         })
         .unwrap();
         assert_eq!(last.0, last.1);
@@ -137,7 +138,7 @@ fn a_clone_of_the_memory_outlives_its_vm() {
     let ram = GuestRam::new(MIB, Backing::Anonymous).unwrap();
     put(&ram, 1, 1);
     let file = std::fs::File::create(&path).unwrap();
-    ram.write_to(&file, &mut |_, _| {}).unwrap();
+    ram.write_to(&file, &mut |_, _| Ok(())).unwrap();
     let image = open(&path, MIB).unwrap();
     let restored = GuestRam::from_image(&image).unwrap();
     let memory = restored.guest().clone();

@@ -13,7 +13,7 @@ fn memory_file(directory: &std::path::Path, name: &str) -> (MemoryImage, File) {
     let file = File::create(&path).unwrap();
     let ram = GuestRam::new(MIB, Backing::Anonymous).unwrap();
     fill(&ram, 0..256, 1);
-    ram.write_to(&file, &mut |_, _| {}).unwrap();
+    ram.write_to(&file, &mut |_, _| Ok(())).unwrap();
     (open(&path, MIB).unwrap(), file)
 }
 
@@ -36,7 +36,7 @@ fn a_memory_file_that_is_cut_damages_its_vms_and_nobody_else() {
     put(&cut, 100, 5);
     assert_eq!((get(&cut, 100), get(&cut, 101)), (5, 0));
     let to = File::create(directory.path().join("to")).unwrap();
-    let error = cut.write_to(&to, &mut |_, _| {}).unwrap_err();
+    let error = cut.write_to(&to, &mut |_, _| Ok(())).unwrap_err();
     assert!(error.to_string().contains("shorter than it was"), "{error}");
     assert_eq!(to.metadata().unwrap().len(), 0);
     cut.freeze().unwrap_err();

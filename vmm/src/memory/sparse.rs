@@ -15,8 +15,8 @@ use crate::error::HostError;
 /// How much is copied at a time: it should stay in the processor's cache between two steps.
 const CHUNK: u64 = 128 << 10;
 
-/// Is told how many bytes have been dealt with, of how many.
-pub(crate) type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+/// Is told how many bytes have been dealt with, of how many; its error is the end of the copy.
+pub(crate) type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<(), HostError>;
 
 /// Makes `to` an empty file of `len` bytes, all of it a hole, and lets `fill` fill it. After an error
 /// it is empty, so that nobody takes it for a memory file.
@@ -37,12 +37,13 @@ pub(super) fn fill(
 }
 
 /// Copies `runs`, which `read` reads at an offset, to the same offsets of `to`. Pages of zeros are
-/// left out. `step` is told of each piece's length. Returns how many bytes were written.
+/// left out. `step` is told of each piece's length, and may end it there. Returns how many bytes
+/// were written.
 pub(super) fn copy(
     runs: &Runs,
     to: &File,
     read: impl Fn(&mut [u8], u64) -> Result<(), HostError>,
-    mut step: impl FnMut(u64),
+    mut step: impl FnMut(u64) -> Result<(), HostError>,
 ) -> Result<u64, HostError> {
     let mut buffer = vec![0; CHUNK as usize];
     let mut written = 0;
@@ -57,7 +58,7 @@ pub(super) fn copy(
             written +=
                 write_sparse(to, piece, at).map_err(|e| HostError::new("write memory", e))?;
             at += len;
-            step(len);
+            step(len)?;
         }
     }
     Ok(written)
@@ -139,7 +140,7 @@ pub(super) fn clone_data(
     runs: &Runs,
     from: &File,
     to: &File,
-    mut step: impl FnMut(u64),
+    mut step: impl FnMut(u64) -> Result<(), HostError>,
 ) -> Result<Runs, HostError> {
     /// So that the progress is seen to move.
     const MOST: u64 = 64 << 20;
@@ -153,7 +154,7 @@ pub(super) fn clone_data(
             let failed = |e| HostError::on("copy memory file", format!("at byte {at}"), e);
             match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), len) {
                 Ok(0) => return Err(failed(cut())),
-                Ok(copied) => step(copied as u64),
+                Ok(copied) => step(copied as u64)?,
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => able = false,
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(failed(e.into())),

@@ -156,7 +156,8 @@ impl Paused<'_> {
     /// * else every page that is not zero is.
     ///
     /// # Errors
-    /// As [`SnapshotError`] says.
+    /// As [`SnapshotError`] says. Where the host fails to map memory anew in the middle, the VM has
+    /// lost its own and is ended for [`StopReason::Host`](crate::StopReason::Host).
     pub fn template(&self) -> Result<Template, SnapshotError> {
         let (machine, exec, vm) = self.state()?;
         let frozen = self.machine.freeze()?;
@@ -187,7 +188,10 @@ impl Paused<'_> {
     ) -> Result<SnapshotReport, SnapshotError> {
         let (machine, exec, vm) = self.state()?;
         template::write(directory.as_ref(), machine, &exec, &vm, |file| {
-            self.machine.write_memory(file, &mut progress)
+            self.machine.write_memory(file, &mut |done, total| {
+                progress(done, total);
+                Ok(())
+            })
         })
     }
 
