@@ -4,7 +4,7 @@
 //! is in the files is [`file`]'s and [`crate::memory`]'s.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -19,8 +19,11 @@ use crate::memory::{FileMark, MemoryImage};
 
 /// The memory file's name.
 const MEMORY: &str = "memory";
-/// What it is called until all of it is on the disk.
-const UNFINISHED: &str = "memory.unfinished";
+/// What the files are called until all of them is on the disk.
+const MEMORY_UNFINISHED: &str = "memory.unfinished";
+const STATE_UNFINISHED: &str = "state.unfinished";
+/// All files but the one that is made first.
+const COMES_LATER: [&str; 3] = [MEMORY, STATE_UNFINISHED, file::NAME];
 /// The record of what concerns the snapshot as a whole.
 const RECORD: &str = "snapshot";
 const VERSION: u32 = 1;
@@ -63,7 +66,12 @@ struct SnapshotV1 {
 /// That there is nothing of a snapshot in `directory`. One that is there stays as it is: VMs may be
 /// running from it.
 pub(crate) fn check_vacant(directory: &Path) -> Result<(), SnapshotError> {
-    for name in [file::NAME, MEMORY, UNFINISHED] {
+    check_absent(directory, &[MEMORY_UNFINISHED])?;
+    check_absent(directory, &COMES_LATER)
+}
+
+fn check_absent(directory: &Path, names: &[&str]) -> Result<(), SnapshotError> {
+    for name in names {
         let path = directory.join(name);
         if fs::symlink_metadata(&path).is_ok() {
             return Err(SnapshotError::Exists { path });
@@ -72,27 +80,47 @@ pub(crate) fn check_vacant(directory: &Path) -> Result<(), SnapshotError> {
     Ok(())
 }
 
-/// Writes a snapshot, whose memory `fill` writes into an empty file. After an error there is nothing
-/// of it.
+/// Writes a snapshot, whose memory `fill` writes into an empty file. The directory is made if it is
+/// not there. After an error there is nothing of the snapshot.
 pub(crate) fn write(
     directory: &Path,
     mut state: State,
     fill: impl FnOnce(&File) -> Result<(), SnapshotError>,
 ) -> Result<SnapshotReport, SnapshotError> {
     let begun = Instant::now();
-    let memory = MemoryFile::create(directory)?;
+    let failed = |call| move |e| HostError::on(call, directory.display(), e);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(failed("mkdir"))?;
+    let names = File::open(directory).map_err(failed("open"))?;
+
+    let mut memory = NewFile::create(directory.join(MEMORY_UNFINISHED))?;
+    // While it has this name no other snapshot is begun here, and afterwards its next name is seen.
+    check_absent(directory, &COMES_LATER)?;
     let mark = FileMark::new()?;
-    let memory_bytes = memory.write(state.shape.memory, mark, fill)?;
+    fill(&memory.file)?;
+    mark.write(&memory.file, state.shape.memory)?;
+    memory.finish(directory.join(MEMORY))?;
+    let memory_bytes = memory.disk_bytes()?;
+
     let since_1970 = state.taken.duration_since(SystemTime::UNIX_EPOCH);
     let snapshot = SnapshotV1 {
         mark: mark.into(),
         taken: since_1970.unwrap_or_default().as_secs(),
     };
     state.records.put(RECORD, VERSION, form::encode(&snapshot));
-    let state_bytes = file::write(directory, &state.shape, &state.records)?;
+    let bytes = file::encode(&state.shape, &state.records)?;
+    let mut state = NewFile::create(directory.join(STATE_UNFINISHED))?;
+    state.write(&bytes)?;
+    state.finish(directory.join(file::NAME))?;
+
+    names.sync_all().map_err(failed("fsync"))?;
     memory.keep();
+    state.keep();
     Ok(SnapshotReport {
-        state_bytes,
+        state_bytes: bytes.len() as u64,
         memory_bytes,
         took: begun.elapsed(),
     })
@@ -112,56 +140,56 @@ pub(crate) fn read(directory: &Path) -> Result<(State, MemoryImage), RestoreErro
     Ok((state, memory))
 }
 
-/// The memory file of a snapshot that is being made. Dropping it removes what there is of it.
-struct MemoryFile {
-    directory: PathBuf,
+/// A file of a snapshot that is being made. Dropping it removes it.
+struct NewFile {
     file: File,
+    /// Where it is now.
+    path: PathBuf,
     kept: bool,
 }
 
-impl MemoryFile {
-    /// Makes the directory, and the file under its first name.
-    fn create(directory: &Path) -> Result<Self, SnapshotError> {
-        let failed = |call| move |e| HostError::on(call, directory.display(), e);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(failed("mkdir"))?;
-        check_vacant(directory)?;
-        let path = directory.join(UNFINISHED);
+impl NewFile {
+    /// Makes an empty file, which only this user can read: all that the guest has in memory, and what
+    /// commands wrote and read, is in it. What is at `path` is never written to, nor what a link there
+    /// leads to: others may be able to write to the directory.
+    fn create(path: PathBuf) -> Result<Self, SnapshotError> {
         let mut options = OpenOptions::new();
-        // All that the guest has in memory is in it.
         let options = options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(&path).map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => SnapshotError::Exists { path: path.clone() },
-            _ => HostError::on("create", path.display(), e).into(),
-        })?;
-        Ok(Self {
-            directory: directory.to_owned(),
-            file,
-            kept: false,
-        })
+        match options.open(&path) {
+            Ok(file) => Ok(Self {
+                file,
+                path,
+                kept: false,
+            }),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                Err(SnapshotError::Exists { path })
+            }
+            Err(e) => Err(HostError::on("create", path.display(), e).into()),
+        }
     }
 
-    /// Fills it and has it reach the disk under its own name. Gives the bytes that it takes there.
-    fn write(
-        &self,
-        len: u64,
-        mark: FileMark,
-        fill: impl FnOnce(&File) -> Result<(), SnapshotError>,
-    ) -> Result<u64, SnapshotError> {
-        let (unfinished, finished) = (self.directory.join(UNFINISHED), self.directory.join(MEMORY));
+    fn write(&mut self, bytes: &[u8]) -> Result<(), HostError> {
+        let written = self.file.write_all(bytes);
+        written.map_err(|e| HostError::on("write", self.path.display(), e))
+    }
+
+    /// Has what it holds reach the disk, and then gives it its own name, where nothing was.
+    fn finish(&mut self, path: PathBuf) -> Result<(), HostError> {
         let failed = |call| {
-            let path = finished.display();
+            let path = path.display();
             move |e| HostError::on(call, path, e)
         };
-        fill(&self.file)?;
-        mark.write(&self.file, len)?;
         self.file.sync_all().map_err(failed("fsync"))?;
-        let blocks = self.file.metadata().map_err(failed("stat"))?.blocks();
-        fs::rename(&unfinished, &finished).map_err(failed("rename"))?;
-        Ok(blocks.saturating_mul(BLOCK))
+        fs::rename(&self.path, &path).map_err(failed("rename"))?;
+        self.path = path;
+        Ok(())
+    }
+
+    /// What it takes of the disk.
+    fn disk_bytes(&self) -> Result<u64, HostError> {
+        let metadata = self.file.metadata();
+        let metadata = metadata.map_err(|e| HostError::on("stat", self.path.display(), e))?;
+        Ok(metadata.blocks().saturating_mul(BLOCK))
     }
 
     fn keep(mut self) {
@@ -169,14 +197,12 @@ impl MemoryFile {
     }
 }
 
-impl Drop for MemoryFile {
+impl Drop for NewFile {
     fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
-        for name in [UNFINISHED, MEMORY] {
-            // If it cannot be removed it is still no snapshot, without a state.
-            let _ = fs::remove_file(self.directory.join(name));
+        if !self.kept {
+            // If it cannot be removed it is of no use to anybody, and in the way of the next snapshot,
+            // which says so.
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

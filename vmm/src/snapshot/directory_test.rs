@@ -57,7 +57,7 @@ fn what_was_written_is_read_and_only_this_user_can() {
 
 #[test]
 fn a_snapshot_that_is_there_is_left_alone() {
-    for name in ["state", "memory", "memory.unfinished"] {
+    for name in ["state", "state.unfinished", "memory", "memory.unfinished"] {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(name), "mine").unwrap();
         let error = write(dir.path(), state(), fill).unwrap_err();
@@ -82,6 +82,98 @@ fn one_that_failed_leaves_nothing() {
     assert_eq!(names(dir.path()), <[&str; 0]>::default());
     // So it can be tried again.
     write(dir.path(), state(), fill).unwrap();
+}
+
+#[test]
+fn of_two_snapshots_into_one_directory_the_first_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = || {
+        let error = write(dir.path(), state(), fill).unwrap_err();
+        assert!(matches!(error, SnapshotError::Exists { .. }), "{error}");
+    };
+    write(dir.path(), state(), |file| {
+        refused();
+        fill(file)
+    })
+    .unwrap();
+    refused();
+    read(dir.path()).unwrap();
+    assert_eq!(names(dir.path()), ["memory", "state"]);
+}
+
+#[test]
+fn what_others_put_in_the_way_is_neither_written_nor_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let theirs = dir.path().join("theirs");
+    let refused = || match NewFile::create(path.clone()).map(drop).unwrap_err() {
+        SnapshotError::Exists { path: found } => assert_eq!(found, path),
+        error => panic!("{error}"),
+    };
+    fs::write(&path, "a file").unwrap();
+    refused();
+    assert_eq!(fs::read(&path).unwrap(), b"a file");
+    fs::rename(&path, &theirs).unwrap();
+    // One that leads somewhere, and one that does not.
+    for target in [&theirs, &dir.path().join("nowhere")] {
+        std::os::unix::fs::symlink(target, &path).unwrap();
+        refused();
+        fs::remove_file(&path).unwrap();
+    }
+    assert_eq!(names(dir.path()), ["theirs"]);
+    assert_eq!(fs::read(&theirs).unwrap(), b"a file");
+}
+
+#[test]
+fn a_link_that_comes_in_the_way_while_the_memory_is_written_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let snapshot = dir.path().join("snapshot");
+    let theirs = dir.path().join("theirs");
+    fs::write(&theirs, "a file").unwrap();
+    let error = write(&snapshot, state(), |file| {
+        std::os::unix::fs::symlink(&theirs, snapshot.join("state.unfinished")).unwrap();
+        fill(file)
+    })
+    .unwrap_err();
+    assert!(matches!(error, SnapshotError::Exists { .. }), "{error}");
+    assert_eq!(fs::read(&theirs).unwrap(), b"a file");
+    assert_eq!(names(&snapshot), ["state.unfinished"]);
+}
+
+#[test]
+fn a_file_that_has_its_name_is_removed_too_unless_it_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let finished = || {
+        let mut file = NewFile::create(dir.path().join("unfinished")).unwrap();
+        file.write(b"some").unwrap();
+        file.finish(path.clone()).unwrap();
+        assert_eq!(names(dir.path()), ["file"]);
+        file
+    };
+    drop(finished());
+    assert_eq!(names(dir.path()), <[&str; 0]>::default());
+    finished().keep();
+    assert_eq!(fs::read(&path).unwrap(), b"some");
+}
+
+#[test]
+fn a_disk_without_room_for_the_state_has_nothing_of_it_afterwards() {
+    const NAME: &str = "snapshot::directory::tests::\
+        a_disk_without_room_for_the_state_has_nothing_of_it_afterwards";
+    crate::testing::alone(NAME, || {
+        let Some(disk) = crate::testing::small_disk() else {
+            eprintln!("this user may not mount a small disk: not tested");
+            return;
+        };
+        let mut large = state();
+        large.records.put("large", 1, vec![1; 100_000]);
+        let error = write(disk.path(), large, fill).unwrap_err();
+        assert!(error.to_string().contains("write"), "{error}");
+        assert!(error.to_string().contains("state"), "{error}");
+        assert_eq!(names(disk.path()), <[&str; 0]>::default());
+        write(disk.path(), state(), fill).unwrap();
+    });
 }
 
 #[test]

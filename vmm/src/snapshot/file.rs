@@ -19,8 +19,8 @@
 //! unnoticed; it is against damage, not against somebody who means it, who is met by the rules of
 //! each record. A version is never changed, only followed by another.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::fs::OpenOptions;
+use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -31,8 +31,6 @@ use crate::error::HostError;
 
 /// The file's name in a snapshot's directory.
 pub(crate) const NAME: &str = "state";
-/// What it is called until all of it is on the disk.
-const UNFINISHED: &str = "state.unfinished";
 
 /// A first byte that is no text, so that nobody takes the file for one.
 const MAGIC: [u8; 8] = *b"\x89FOREBAY";
@@ -108,7 +106,10 @@ impl Records {
 }
 
 /// The bytes of a state file.
-pub(crate) fn encode(shape: &Shape, records: &Records) -> Vec<u8> {
+///
+/// # Errors
+/// There are more of them than would be read back.
+pub(crate) fn encode(shape: &Shape, records: &Records) -> Result<Vec<u8>, SnapshotError> {
     let mut body = Vec::new();
     for Record {
         name,
@@ -135,7 +136,13 @@ pub(crate) fn encode(shape: &Shape, records: &Records) -> Vec<u8> {
     let sum = checksum(&file, &body);
     file.extend(sum);
     file.extend(body);
-    file
+    match file.len() as u64 {
+        bytes if bytes > LEN_MAX => Err(SnapshotError::TooLarge {
+            bytes,
+            most: LEN_MAX,
+        }),
+        _ => Ok(file),
+    }
 }
 
 /// The way back, to the last byte.
@@ -214,54 +221,6 @@ fn decode_records(body: &[u8], count: u32) -> Result<Records, RestoreError> {
         return Err(broken());
     }
     Ok(records)
-}
-
-/// Writes the state file of a snapshot in `directory`, where the memory lies already: with this file
-/// the snapshot is complete. A file that was there is replaced; on an error it stays, and nothing
-/// else is left.
-pub(crate) fn write(
-    directory: &Path,
-    shape: &Shape,
-    records: &Records,
-) -> Result<u64, SnapshotError> {
-    let bytes = encode(shape, records);
-    let len = bytes.len() as u64;
-    if len > LEN_MAX {
-        return Err(SnapshotError::TooLarge {
-            bytes: len,
-            most: LEN_MAX,
-        });
-    }
-    let (unfinished, finished) = (directory.join(UNFINISHED), directory.join(NAME));
-    let written = write_through(&unfinished, &bytes)
-        .and_then(|()| {
-            fs::rename(&unfinished, &finished)
-                .map_err(|e| HostError::on("rename", finished.display(), e))
-        })
-        .and_then(|()| sync(directory));
-    if let Err(e) = written {
-        // Of no use to anybody; if it cannot be removed it is still no snapshot.
-        let _ = fs::remove_file(&unfinished);
-        return Err(e.into());
-    }
-    Ok(len)
-}
-
-fn write_through(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
-    let failed = |call| move |e| HostError::on(call, path.display(), e);
-    // What commands wrote and read is in it.
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(path).map_err(failed("create"))?;
-    file.write_all(bytes).map_err(failed("write"))?;
-    file.sync_all().map_err(failed("fsync"))
-}
-
-/// Has the names in a directory reach the disk.
-fn sync(directory: &Path) -> Result<(), HostError> {
-    let failed = |call| move |e| HostError::on(call, directory.display(), e);
-    let file = File::open(directory).map_err(failed("open"))?;
-    file.sync_all().map_err(failed("fsync"))
 }
 
 /// Reads the state file of the snapshot in `directory`.
