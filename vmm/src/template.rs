@@ -12,6 +12,7 @@
 //! [`crate::restore`]'s.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,7 +20,8 @@ use std::time::SystemTime;
 use forebay_exec::{ExecId, SavedConn};
 use minicbor::{Decode, Encode};
 
-use crate::memory::MemoryImage;
+use crate::error::HostError;
+use crate::memory::{MemoryImage, Progress};
 use crate::restore::Restore;
 use crate::snapshot::directory::{self, SnapshotReport, State};
 use crate::snapshot::{RestoreError, SnapshotError, form};
@@ -92,14 +94,30 @@ impl Template {
     /// would take, and after an error neither is left. Only this user can read them: they hold all
     /// that the guest has in memory, keys and passwords included.
     ///
-    /// Works on a thread of its own: dropping the future leaves that to go on.
+    /// Works on a thread of its own, which dropping the future ends: it stops before the next piece
+    /// of memory and then removes what is there, on that thread. Where all of the memory was written
+    /// by then the snapshot is completed instead.
     ///
     /// # Errors
     /// The directory holds a snapshot already, or a part of one; the disk is full; other errors of
     /// the host.
     pub async fn save(&self, directory: impl AsRef<Path>) -> Result<SnapshotReport, SnapshotError> {
+        self.save_with(directory, |_, _| ()).await
+    }
+
+    /// As [`save`](Self::save). `progress` is told how many bytes of memory were dealt with, of how
+    /// many, after each piece of at most 64 MiB; pages of zeros need not be among them. It is called
+    /// on the thread that writes, which waits for it.
+    ///
+    /// # Errors
+    /// As those of [`save`](Self::save).
+    pub async fn save_with(
+        &self,
+        directory: impl AsRef<Path>,
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<SnapshotReport, SnapshotError> {
         let (template, directory) = (self.clone(), directory.as_ref().to_owned());
-        threads::run("forebay-save", move || {
+        while_waited_for(progress, move |progress| {
             let Parts {
                 machine,
                 exec,
@@ -107,10 +125,10 @@ impl Template {
                 memory,
             } = template.parts();
             write(&directory, machine.clone(), exec, vm, |file| {
-                Ok(memory.write_to(file, &mut |_, _| Ok(()))?)
+                Ok(memory.write_to(file, progress)?)
             })
         })
-        .await?
+        .await
     }
 
     /// A VM to be started from here.
@@ -145,6 +163,28 @@ impl Template {
     }
 }
 
+/// Saves on a thread of its own, to which its progress is an error once this future was dropped.
+async fn while_waited_for(
+    mut progress: impl FnMut(u64, u64) + Send + 'static,
+    save: impl FnOnce(Progress<'_>) -> Result<SnapshotReport, SnapshotError> + Send + 'static,
+) -> Result<SnapshotReport, SnapshotError> {
+    let waiting = Arc::new(());
+    let waited_for = Arc::downgrade(&waiting);
+    let saved = threads::run("forebay-save", move || {
+        save(&mut |done, total| {
+            if waited_for.strong_count() == 0 {
+                let why = "nobody waits for it any more";
+                return Err(HostError::new("save a snapshot", io::Error::other(why)));
+            }
+            progress(done, total);
+            Ok(())
+        })
+    });
+    let saved = saved.await;
+    drop(waiting);
+    saved?
+}
+
 /// Writes a VM's snapshot; `fill` the memory.
 pub(crate) fn write(
     directory: &Path,
@@ -157,3 +197,7 @@ pub(crate) fn write(
     machine.records.put(VM, VERSION, form::encode(vm));
     directory::write(directory, machine, fill)
 }
+
+#[cfg(test)]
+#[path = "template_test.rs"]
+mod tests;
