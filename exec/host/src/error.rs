@@ -148,13 +148,12 @@ pub enum ControlError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuiesceError {
-    /// The guest's agent is too old to freeze anything, or this hub faces a VM of another process.
-    /// Nothing was sent.
-    #[error(
-        "the guest's agent does not have the capability \"quiesce\"; rebuild the guest image, and \
-         ask the program that has the VM"
-    )]
+    /// The guest's agent is too old to freeze anything. Nothing was sent.
+    #[error("the guest's agent does not have the capability \"quiesce\"; rebuild the guest image")]
     Unsupported,
+    /// This process has no more than a connection to a VM of another. Nothing was sent.
+    #[error("the VM is another program's, which alone can quiesce it; ask that program")]
+    Attached,
     /// It is quiesced already, or somebody else waits for that. Nothing was sent.
     #[error("the guest is quiesced, or is being so, already; thaw it first")]
     Busy,
@@ -183,11 +182,11 @@ pub enum QuiesceError {
 #[non_exhaustive]
 pub enum RenewError {
     /// As [`QuiesceError::Unsupported`].
-    #[error(
-        "the guest's agent does not have the capability \"quiesce\"; rebuild the guest image, and \
-         ask the program that has the VM"
-    )]
+    #[error("the guest's agent does not have the capability \"quiesce\"; rebuild the guest image")]
     Unsupported,
+    /// As [`QuiesceError::Attached`].
+    #[error("the VM is another program's, which alone can renew it; ask that program")]
+    Attached,
     /// Another renewal, or a thaw, is under way. Nothing was sent.
     #[error("the guest is being renewed already; wait for that")]
     Busy,

@@ -111,6 +111,14 @@ impl FakeVm {
         })
     }
 
+    /// A hub that has nothing but a connection to another program's VM.
+    pub(crate) fn attached() -> Arc<Self> {
+        let hub = Hub::facing_relay(Config::default()).unwrap();
+        let vm = Self::joined(hub, Agent::default(), false);
+        vm.open();
+        vm
+    }
+
     /// A VM that allows legacy guests, and an agent whose Ready names no limits. In all else the
     /// agent is the usual one.
     pub(crate) fn legacy() -> Arc<Self> {

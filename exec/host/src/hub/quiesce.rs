@@ -151,8 +151,8 @@ impl Hub {
     /// have their effect at the thaw. What the commands had written is read on.
     ///
     /// The guest stays quiesced until [`thaw`](Self::thaw), with the ticket that this gives, or
-    /// `renew`. A failure leaves nothing frozen, and a dropped future thaws; a dropped ticket does
-    /// nothing.
+    /// `renew`. A failure leaves nothing frozen, unless its reason says that the guest could not let go
+    /// on what had stopped; a dropped future thaws, and a dropped ticket does nothing.
     ///
     /// # Errors
     /// See [`QuiesceError`].
@@ -165,6 +165,7 @@ impl Hub {
                     Refused::Closed => QuiesceError::VmGone {
                         reason: inner.gone_reason(),
                     },
+                    Refused::Relayed => QuiesceError::Attached,
                     _ => QuiesceError::Unsupported,
                 })
         });
@@ -221,6 +222,7 @@ impl Hub {
                         reason: inner.gone_reason(),
                     },
                     Refused::Unsupported => RenewError::Unsupported,
+                    Refused::Relayed => RenewError::Attached,
                     why => RenewError::Hostname {
                         why: why.to_string(),
                     },

@@ -204,10 +204,25 @@ fn renewals_are_made_one_at_a_time() {
 }
 
 #[test]
+fn a_client_of_anothers_vm_is_sent_to_that_program_and_not_to_its_image() {
+    let vm = FakeVm::attached();
+    let quiesce = vm.run(vm.hub.quiesce(LIMIT)).unwrap_err();
+    let renew = vm.run(vm.hub.renew(renewal(None), LIMIT)).unwrap_err();
+    for error in [quiesce.to_string(), renew.to_string()] {
+        assert!(error.contains("another program's"), "{error}");
+        assert!(!error.contains("rebuild"), "{error}");
+    }
+}
+
+#[test]
 fn an_agent_that_is_too_old_is_refused_by_what_it_lacks() {
     let vm = FakeVm::legacy();
     let error = vm.run(vm.hub.quiesce(LIMIT)).unwrap_err();
-    assert!(error.to_string().contains("\"quiesce\""), "{error}");
+    let error = error.to_string();
+    assert!(
+        error.contains("\"quiesce\"") && !error.contains("program"),
+        "{error}"
+    );
     let error = vm.run(vm.hub.renew(renewal(None), LIMIT)).unwrap_err();
     assert!(matches!(error, RenewError::Unsupported));
     let other: Arc<Hub> = Hub::new(Config::default()).unwrap();

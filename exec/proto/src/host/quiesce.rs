@@ -36,8 +36,10 @@ const HOSTNAME_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QuiesceError {
-    /// The agent does not announce [`QUIESCE`], or the other end is a relay.
+    /// The agent does not announce [`QUIESCE`].
     Unsupported,
+    /// The other end is a relay, whose program alone may do this.
+    Relayed,
     /// The guest is quiesced, or is being quiesced, or renewed, already.
     Busy,
     /// The connection is not up.
@@ -55,6 +57,7 @@ impl fmt::Display for QuiesceError {
                 f,
                 "the guest's agent does not have the capability {QUIESCE:?}; rebuild the guest image"
             ),
+            Self::Relayed => f.write_str("this end faces a relay; ask the program that has the VM"),
             Self::Busy => f.write_str("the guest is being quiesced or renewed already"),
             Self::Closed => f.write_str("the agent's connection is not up"),
             Self::Hostname => f.write_str("a hostname has 1 to 64 bytes"),
@@ -228,8 +231,11 @@ impl Conn {
         if !self.is_ready() {
             return Err(QuiesceError::Closed);
         }
+        if self.relayed {
+            return Err(QuiesceError::Relayed);
+        }
         let able = self.agent.as_ref().is_some_and(|ready| ready.can(QUIESCE));
-        if self.relayed || !able {
+        if !able {
             return Err(QuiesceError::Unsupported);
         }
         Ok(())

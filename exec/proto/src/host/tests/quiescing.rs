@@ -359,6 +359,18 @@ fn an_agent_without_the_capability_is_refused_by_its_name() {
 }
 
 #[test]
+fn a_client_of_a_relay_is_sent_to_the_program_that_has_the_vm() {
+    let mut pair = Pair::closed(Limits::default());
+    pair.host = Conn::facing_relay(Config::default());
+    pair.host.handle_opened();
+    pair.settle();
+    assert!(pair.host.is_ready());
+    assert_eq!(pair.host.quiesce(WITHIN), Err(QuiesceError::Relayed));
+    let refused = pair.host.renew(renewal(None));
+    assert_eq!(refused, Err(QuiesceError::Relayed));
+}
+
+#[test]
 fn a_connection_that_ends_takes_what_it_had_frozen_with_it() {
     let mut pair = frozen();
     pair.host.thaw().unwrap();
