@@ -240,9 +240,7 @@ impl<'a> ImageBuilder<'a> {
         work.complete(self.foundation.modules.as_deref())?;
         let described = self.write(&directory, &mut work)?;
         let image = store::publish(self.cache, &directory, &described, self.name.as_deref())?;
-        if !image.memory_need().can_be_met() {
-            work.notes.cannot_boot();
-        }
+        work.notes.memory_need(image.memory_need());
         step.finish(&format!(
             "digest {}",
             described.digest.get(..16).unwrap_or_default()

@@ -1,5 +1,6 @@
 //! What a build left out or replaced, for the person who asked for the image.
 
+use crate::MemoryNeed;
 use crate::foreign_text::shown;
 
 /// How many paths of one kind are named.
@@ -33,11 +34,13 @@ impl Notes {
         self.init = Some("its own /init is not in the image: the agent has that place");
     }
 
-    pub(crate) fn cannot_boot(&mut self) {
-        self.too_large = Some(
-            "no guest can boot it: its kernel and archives must lie below 3 GiB, whatever memory the \
-             guest has; leave something out",
-        );
+    pub(crate) fn memory_need(&mut self, need: MemoryNeed) {
+        if !need.can_be_met() {
+            self.too_large = Some(
+                "no guest can boot it: its kernel and archives must lie below 3 GiB, whatever memory \
+                 the guest has; leave something out",
+            );
+        }
     }
 
     /// One line each, ready to be shown.
@@ -71,3 +74,7 @@ impl Paths {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "notes_test.rs"]
+mod tests;

@@ -115,7 +115,7 @@ pub(crate) struct Tree {
     hidden: HashSet<Vec<u8>>,
     /// How often something was added or taken away.
     changes: usize,
-    /// Bytes of names and targets that were ever given.
+    /// Bytes of names and targets that were ever given, and of targets that were followed.
     names_total: usize,
 }
 
@@ -407,6 +407,8 @@ impl Tree {
                         let reason = format!("more than {HOPS_MAX} links on its way");
                         return Err(Refused::new(given, reason));
                     }
+                    // To be looked up as if it had been given.
+                    self.names_total += target.len();
                     if target.starts_with(b"/") {
                         at.clear();
                     }

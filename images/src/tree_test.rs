@@ -83,6 +83,19 @@ fn whiteouts_count_as_entries_do() {
 }
 
 #[test]
+fn links_that_are_followed_count_as_paths_do() {
+    let long = vec!["n".repeat(255); 15].join("/");
+    let mut tree = Tree::new();
+    tree.insert(format!("{long}/x").as_bytes(), file()).unwrap();
+    tree.insert(b"l", symlink(&long)).unwrap();
+    tree.begin_layer();
+    // Short paths, each of which leads through nearly 4 KB.
+    let most = NAMES_TOTAL_MAX / long.len() + 1;
+    let refused = (0..most).find_map(|_| tree.whiteout(b"l/y").err()).unwrap();
+    assert!(refused.reason.contains("bytes"), "{refused:?}");
+}
+
+#[test]
 fn a_directory_is_made_only_where_there_is_none() {
     let mut tree = Tree::new();
     for (path, node) in [

@@ -64,16 +64,17 @@ pub(super) fn list(cache: &Cache, images: &[Listed]) -> Result<String> {
             Ok(image) => image
                 .origin()
                 .get("root.kind")
-                .map_or_else(|| "default".to_owned(), |kind| shown(kind)),
-            Err(_) => "cannot be opened".to_owned(),
+                .map_or("default", String::as_str),
+            Err(_) => "cannot be opened",
         };
         [
             names,
             digits(listed).to_owned(),
             size(listed.size),
             age(now, listed.created),
-            kind,
+            kind.to_owned(),
         ]
+        .map(|cell| shown(&cell))
     });
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
     let width = |column: usize| {
@@ -173,10 +174,13 @@ pub(super) fn inspect(image: &Image) -> String {
     for (name, value) in image.origin() {
         lines.push(("origin", format!("{name}: {value}")));
     }
-    lines.retain(|(_, value)| !value.is_empty());
-    let lines = lines
-        .iter()
-        .map(|(label, value)| format!("{label:13} {}", shown(value)));
+    labelled(&lines)
+}
+
+/// One line for each value that there is. What an image says of itself is somebody else's text.
+fn labelled(lines: &[(&str, String)]) -> String {
+    let lines = lines.iter().filter(|(_, value)| !value.is_empty());
+    let lines = lines.map(|(label, value)| format!("{label:13} {}", shown(value)));
     lines.collect::<Vec<_>>().join("\n")
 }
 

@@ -46,3 +46,29 @@ fn an_empty_cache_is_a_list_that_names_its_place() {
     let json: Value = serde_json::from_str(&list_json(&cache, &[]).unwrap()).unwrap();
     assert_eq!(json["images"], json!([]));
 }
+
+#[test]
+fn an_image_that_cannot_be_opened_is_listed_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("images/0123456789abcdef");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("image.json"), r#"{"format": 9}"#).unwrap();
+    let cache = Cache::at(dir.path());
+    let images = forebay_images::store::list(&cache).unwrap();
+    let text = list(&cache, &images).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[1].contains("0123456789abcdef"), "{text}");
+    assert!(lines[1].ends_with("cannot be opened"), "{text}");
+    assert!(lines[2].contains("image format 9"), "{text}");
+    let json: Value = serde_json::from_str(&list_json(&cache, &images).unwrap()).unwrap();
+    let error = json["images"][0]["error"].as_str().unwrap();
+    assert!(error.contains("image format 9"), "{json}");
+    assert_eq!(json["images"][0]["digest"], "0123456789abcdef");
+}
+
+#[test]
+fn what_an_image_says_of_itself_is_one_line_and_no_command_to_a_terminal() {
+    let user = "root\u{1b}[2J\r\nlayer\u{202e}".to_owned();
+    let text = labelled(&[("user", user), ("workdir", String::new())]);
+    assert_eq!(text, "user          root\\u{1b}[2J\\r\\nlayer\\u{202e}");
+}
