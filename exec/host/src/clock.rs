@@ -35,6 +35,11 @@ pub(crate) fn instant(at: Duration) -> Option<Instant> {
     first().checked_add(at)
 }
 
+fn first() -> Instant {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    *FIRST.get_or_init(Instant::now)
+}
+
 /// The clock of a test, which moves it by hand.
 #[cfg(test)]
 mod moved {
@@ -53,9 +58,4 @@ mod moved {
     pub(crate) fn advance(by: Duration) {
         AHEAD.set(AHEAD.get() + by);
     }
-}
-
-fn first() -> Instant {
-    static FIRST: OnceLock<Instant> = OnceLock::new();
-    *FIRST.get_or_init(Instant::now)
 }
