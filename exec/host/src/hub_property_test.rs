@@ -50,6 +50,8 @@ enum Op {
     Start(usize, usize, Option<u64>),
     /// So many seconds pass.
     Pass(u64),
+    /// The guest stands still, with its time, or goes on.
+    StandStill(bool),
     /// Polls every start under way.
     PollStarts,
     /// Drops a start under way.
@@ -103,6 +105,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (0..PROGRAMS.len(), size, prop::option::of(1..20u64))
             .prop_map(|(program, size, limit)| Op::Start(program, size, limit)),
         2 => (0..8u64).prop_map(Op::Pass),
+        2 => any::<bool>().prop_map(Op::StandStill),
         8 => Just(Op::PollStarts),
         2 => at.clone().prop_map(Op::CancelStart),
         8 => at.clone().prop_map(Op::Receive),
@@ -155,8 +158,10 @@ struct World {
     admitted: usize,
     /// Those that nobody will kill.
     detached: BTreeSet<ExecId>,
-    /// Seconds that have passed.
+    /// Seconds that have passed for the guest.
     now: u64,
+    /// The guest stands still.
+    still: bool,
     /// The seconds after which an execution has had its time.
     deadlines: BTreeMap<ExecId, u64>,
 }
@@ -173,6 +178,7 @@ impl World {
             admitted: 0,
             detached: BTreeSet::new(),
             now: 0,
+            still: false,
             deadlines: BTreeMap::new(),
         }
     }
@@ -181,10 +187,15 @@ impl World {
         match *op {
             Op::Start(program, size, limit) => self.start(PROGRAMS[program], size, limit),
             Op::Pass(seconds) => {
-                self.now += seconds;
+                self.now += if self.still { 0 } else { seconds };
                 clock::advance(Duration::from_secs(seconds));
                 self.vm.hub.expire();
             }
+            Op::StandStill(true) => {
+                self.still = true;
+                self.vm.hub.hold_time();
+            }
+            Op::StandStill(false) => self.go_on(),
             Op::PollStarts => self.poll_starts(),
             Op::CancelStart(at) => drop(take(&mut self.starting, at)),
             Op::Receive(at) => match pick(&mut self.held, at) {
@@ -296,6 +307,7 @@ impl World {
             return;
         }
         let copy = self.vm.restored();
+        self.still = false;
         // Of the source, which nobody looks at any more.
         let _gone = (
             std::mem::replace(&mut self.vm, Arc::clone(&copy)),
@@ -321,7 +333,12 @@ impl World {
         assert_eq!(copy.hub.adoptable(), []);
     }
 
-    /// Lets the guest go on, whoever had it stand still.
+    fn go_on(&mut self) {
+        self.still = false;
+        self.vm.hub.release_time();
+    }
+
+    /// Thaws the guest, whoever quiesced it.
     fn renew(&self) {
         let renewal = Renewal {
             entropy: Secret([7; 32]),
@@ -458,6 +475,7 @@ impl World {
     fn finish(mut self, gone: bool) {
         self.vm.hold.store(false, Ordering::Relaxed);
         self.quiesce = None;
+        self.go_on();
         self.renew();
         self.vm.hub.expire();
         self.vm.settle();
