@@ -1,3 +1,4 @@
+use super::description::DESCRIPTION;
 use super::*;
 
 fn write_image(directory: &Path, cmdline: &str) -> String {
