@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use forebay::{ExecEvent, ExecParts, Stdin, StopReason, Vm};
+use forebay::{ExecEvent, ExecParts, Stdin, StopReason, Survivors, Vm};
 use forebay_guest_helper::pattern::Pattern;
 use forebay_tests::{HELPER, HostUse, Within, builder, resident_beyond_guests, scaled, sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -32,7 +32,9 @@ const STANDSTILL: Duration = Duration::from_secs(10);
 const GROWTH: u64 = 4 * MIB as u64;
 /// For a step that hangs, on hardware.
 const STEP: Duration = Duration::from_secs(60);
-const STEPS: u32 = 8;
+const STEPS: u32 = 9;
+/// Copies of the VM.
+const COPIES: usize = 3;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -65,6 +67,8 @@ async fn main() -> ExitCode {
     steps.end(crowd(&vm).within(STEP).await);
     steps.begin("a reader that stands still for 10 s while the command writes without end");
     steps.end(stalled_reader(&vm).within(STEP).await);
+    steps.begin("3 copies of the running VM, in each of which a command streams on");
+    steps.end(copies(&vm).within(STEP).await);
     steps.begin("stop: the guest powers itself off, and nothing of it stays");
     steps.end(clean_stop(vm, &before).within(STEP).await);
     steps.conclude()
@@ -308,6 +312,54 @@ async fn stalled_reader(vm: &Vm) -> Result<String> {
     Ok(format!(
         "memory grew by {:.1} MiB; then the reader went on, no byte lost",
         mib(growth)
+    ))
+}
+
+/// A counter is read for a while, then goes on in source and copies at the byte where it stood.
+async fn copies(vm: &Vm) -> Result<String> {
+    const READ: usize = 50_000;
+    const FURTHER: usize = 200_000;
+    let counted: String = (0..60_000).map(|number| format!("{number}\n")).collect();
+    let counter = "i=0; while :; do echo $i; i=$((i+1)); done";
+    let mut source = vm.shell(counter).spawn().await?.split();
+    let id = source.exit.id();
+    let mut read = vec![0; READ];
+    source.stdout.read_exact(&mut read).await?;
+    let template = vm.template().await?;
+    let mut rest = vec![0; FURTHER];
+    let mut slowest = Duration::ZERO;
+    let mut private = 0;
+    let mut running = Vec::new();
+    for _ in 0..COPIES {
+        let begun = Instant::now();
+        let copy = template.fork().survivors(Survivors::Adopt).start().await?;
+        slowest = slowest.max(begun.elapsed());
+        let adopted = copy.adopt(id).context("the command is not in the copy")?;
+        ensure!(
+            adopted.progress.stdout_consumed == READ as u64,
+            "another byte"
+        );
+        let mut adopted = adopted.handle.split();
+        adopted.stdout.read_exact(&mut rest).await?;
+        ensure!(
+            counted.as_bytes().get(READ..READ + FURTHER) == Some(&rest[..]),
+            "a copy's bytes are not those that follow"
+        );
+        private = private.max(copy.memory_usage()?.private);
+        running.push((copy, adopted));
+    }
+    source.stdout.read_exact(&mut rest).await?;
+    ensure!(
+        counted.as_bytes().get(READ..READ + FURTHER) == Some(&rest[..]),
+        "the source's bytes are not those that follow"
+    );
+    for (copy, adopted) in running {
+        drop(adopted);
+        copy.close().await;
+    }
+    Ok(format!(
+        "every byte once in all of them; started in {slowest:.1?} at most, {:.1} MiB of its own each",
+        private as f64 / MIB as f64
     ))
 }
 
