@@ -8,7 +8,8 @@ use core::time::Duration;
 use super::Conn;
 use super::config::Clock;
 
-/// See the [module](self).
+/// What a connection counts by: [`Config::clock`](super::Config), less all for which it was
+/// [held](Conn::hold_time).
 #[derive(Debug, Clone, Copy)]
 pub struct Time {
     clock: Clock,
