@@ -2,20 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::progress::Quiet;
-use crate::testing::{Item, Layout, cpio, gzip, spool, tar, zstd};
-
-fn foundation(dir: &Path) -> Foundation {
-    let kernel = dir.join("kernel");
-    fs::write(&kernel, "kernel").unwrap();
-    Foundation {
-        kernel,
-        kernel_kind: KernelKind::Vmlinux,
-        init: b"our init".to_vec(),
-        cmdline: String::new(),
-        modules: None,
-        origin: BTreeMap::from([("kernel.release".to_owned(), "1".to_owned())]),
-    }
-}
+use crate::testing::{Item, Layout, cpio, foundation, gzip, spool, tar, zstd};
 
 struct Place {
     dir: tempfile::TempDir,
@@ -311,75 +298,6 @@ fn an_archive_that_is_the_whole_root_is_bounded_too() {
     let error = unpack(50_000).unwrap_err();
     assert!(error.to_string().contains("50000"), "{error}");
     unpack(200_000).unwrap();
-}
-
-#[test]
-fn a_foundation_is_taken_from_an_image() {
-    let place = Place::new();
-    let root = place.dir.path().join("root");
-    fs::create_dir(&root).unwrap();
-    let image = place
-        .builder()
-        .build(&Source::Directory(root), &Quiet)
-        .unwrap()
-        .image;
-    let again = Foundation::of(&image).unwrap();
-    assert_eq!(again.init, b"our init");
-    assert_eq!(again.origin, foundation(place.dir.path()).origin);
-}
-
-#[test]
-fn a_foundation_is_found_beside_and_above_files_of_any_size() {
-    let place = Place::new();
-    let root = place.dir.path().join("root");
-    fs::create_dir(&root).unwrap();
-    // With a hole, which is no matter on the disk.
-    let large = File::create(root.join("before-init")).unwrap();
-    large.set_len(u64::from(INIT_MAX) + 1).unwrap();
-    let image = place
-        .builder()
-        .build(&Source::Directory(root), &Quiet)
-        .unwrap()
-        .image;
-    assert_eq!(Foundation::of(&image).unwrap().init, b"our init");
-    let below = &image.initramfs()[0];
-    assert_eq!(find_init(below).unwrap(), None);
-    // The uppermost is what a guest starts: what is below is of no interest.
-    File::create(below)
-        .unwrap()
-        .set_len(image.memory_need().archives - fs::metadata(&image.initramfs()[1]).unwrap().len())
-        .unwrap();
-    let image = Image::open(image.directory()).unwrap();
-    assert_eq!(Foundation::of(&image).unwrap().init, b"our init");
-}
-
-#[test]
-fn a_kernel_that_came_with_modules_is_not_taken_without_them() {
-    let place = Place::new();
-    let root = place.dir.path().join("root");
-    fs::create_dir(&root).unwrap();
-    let archive = place.dir.path().join("modules.cpio");
-    InitramfsBuilder::new().write_file(&archive).unwrap();
-    let kernel = CloudKernel {
-        directory: place.dir.path().to_path_buf(),
-        bzimage: foundation(place.dir.path()).kernel,
-        vmlinux: None,
-        modules: archive,
-        facts: crate::kernel::cloud::CloudKernelFacts {
-            release: "6-cloud".to_owned(),
-            package: "linux-image".to_owned(),
-            version: "6".to_owned(),
-            modules: Vec::new(),
-        },
-    };
-    let modular = foundation(place.dir.path()).with_cloud_kernel(&kernel);
-    let image = ImageBuilder::new(&place.cache, modular)
-        .build(&Source::Directory(root), &Quiet)
-        .unwrap()
-        .image;
-    let error = Foundation::of(&image).unwrap_err();
-    assert!(matches!(error, Error::NoFoundation { .. }), "{error}");
-    assert!(error.to_string().contains("modules"), "{error}");
 }
 
 /// An entry of a random root, below a directory of the same or another one.

@@ -1,5 +1,6 @@
 //! What the tests of this crate share: archives made by hand, trees as lists.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use crate::compression::Hashing;
 use crate::newc;
 use crate::spool::Spool;
 use crate::tree::Tree;
+use crate::{Foundation, KernelKind};
 
 /// One entry of an archive.
 #[derive(Debug, Clone)]
@@ -239,6 +241,20 @@ impl Layout {
     pub(crate) fn finish(&self) -> &Path {
         self.index(&[self.manifest()]);
         &self.directory
+    }
+}
+
+/// A foundation of a kernel that is written into a directory.
+pub(crate) fn foundation(dir: &Path) -> Foundation {
+    let kernel = dir.join("kernel");
+    fs::write(&kernel, "kernel").unwrap();
+    Foundation {
+        kernel,
+        kernel_kind: KernelKind::Vmlinux,
+        init: b"our init".to_vec(),
+        cmdline: String::new(),
+        modules: None,
+        origin: BTreeMap::from([("kernel.release".to_owned(), "1".to_owned())]),
     }
 }
 
