@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use forebay::{Limits, Vm};
 use forebay_tests::experiment::{Experiment, Options, Point, Sample};
-use forebay_tests::measure::commands::stdout_rate;
+use forebay_tests::measure::commands::{round_trip, stdout_rate};
 use forebay_tests::measure::still::until_full;
 use forebay_tests::measure::streams::endless_writer;
 use forebay_tests::{MemoryWatch, builder, resident_in_guests};
@@ -30,22 +30,25 @@ async fn main() -> Result<()> {
             "A command writes to its stdout 64 KiB at a time and the application reads as fast as it \
              can: the rate from the request to the last byte, and by how much the host's memory beyond \
              the guest's grew meanwhile. Then a command writes without end and nobody reads: by how \
-             much it has grown when the window is full. Last, how much of the guest's memory is \
-             resident on the host.",
+             much it had grown when the window was full. Last, how much of the guest's memory is \
+             resident on the host. Each sample is a process of its own.",
         )
         .factor("output_limit_kib", [64, 256, 1024, 4096])
         .factor("chunk_kib", [4, 16, 32])
         .repeat(5)
+        .apart()
         .run(async |point, sample| {
             let vm = builder()
                 .memory_mib(MEMORY_MIB)
                 .exec_limits(limits(point)?)
                 .start()
                 .await?;
-            // The first transfer touches guest memory that the host has not given yet.
-            stdout_rate(vm.client(), bytes, BLOCK).await?;
+            // What an execution touches for the first time is none of a window's memory.
+            round_trip(&vm).await?;
+            let memory = MemoryWatch::start(LOOK_EVERY);
             read(&vm, bytes, sample).await?;
-            unread(&vm, sample).await?;
+            unread(&vm).await?;
+            sample.record("host memory, unread", "MiB", memory.grown() as f64 / MIB);
             sample.record("guest memory", "MiB", resident_in_guests() as f64 / MIB);
             vm.close().await;
             Ok(())
@@ -63,20 +66,18 @@ fn limits(point: &Point) -> Result<Limits> {
 
 async fn read(vm: &Vm, bytes: u64, sample: &mut Sample) -> Result<()> {
     let memory = MemoryWatch::start(LOOK_EVERY);
-    let rate = stdout_rate(vm.client(), bytes, BLOCK).await;
-    let grown = memory.grown();
-    sample.record("stdout", "MiB/s", rate?);
-    sample.record("host memory, read", "MiB", grown as f64 / MIB);
+    // The first transfer touches guest memory that the host has not given yet.
+    stdout_rate(vm.client(), bytes, BLOCK).await?;
+    let rate = stdout_rate(vm.client(), bytes, BLOCK).await?;
+    sample.record("stdout", "MiB/s", rate);
+    sample.record("host memory, read", "MiB", memory.grown() as f64 / MIB);
     Ok(())
 }
 
-async fn unread(vm: &Vm, sample: &mut Sample) -> Result<()> {
-    let memory = MemoryWatch::start(LOOK_EVERY);
+/// Has a command write until its window is full, and end.
+async fn unread(vm: &Vm) -> Result<()> {
     let mut writer = endless_writer(vm).await?;
-    let full = until_full(vm, 1).await;
-    let grown = memory.grown();
-    full?;
-    sample.record("host memory, unread", "MiB", grown as f64 / MIB);
+    until_full(vm, 1).await?;
     writer.kill();
     writer.wait().await?;
     Ok(())

@@ -29,6 +29,7 @@
 //! | `plan` | the points, and the order in which they are visited |
 //! | `run` | taking samples; what failed, panicked or hung is kept as such |
 //! | `sample` | what the experiment records of one visit |
+//! | `apart` | a sample in a process of its own |
 //! | [`outcome`] | all that was measured, as it is stored, and its figures |
 //! | [`report`] | table, CSV, page |
 //!
@@ -36,6 +37,7 @@
 //! the host does hits all points alike. One visit more comes first and counts in no figure: it finds
 //! files not yet read and memory not yet given.
 
+mod apart;
 mod options;
 pub mod outcome;
 mod plan;

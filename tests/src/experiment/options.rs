@@ -22,6 +22,9 @@ pub struct Options {
     /// Where to write what was measured, as JSON; otherwise below target/experiments.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Take one sample and tell what came of it: used by the program itself.
+    #[arg(long, hide = true, value_name = "POINT")]
+    pub(super) visit: Option<String>,
 }
 
 impl Options {

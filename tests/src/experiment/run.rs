@@ -10,9 +10,10 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
+use crate::experiment::apart::{self, Visited};
 use crate::experiment::options::Options;
 use crate::experiment::outcome::{Factor, Machine, Measure, Outcome, Taken};
 use crate::experiment::plan::{Point, points, visits};
@@ -36,6 +37,7 @@ pub struct Experiment {
     only: fn(&Point) -> Result<bool>,
     repetitions: u32,
     patience: Duration,
+    apart: bool,
 }
 
 impl Experiment {
@@ -49,6 +51,7 @@ impl Experiment {
             only: |_| Ok(true),
             repetitions: USUALLY,
             patience: PATIENCE,
+            apart: false,
         }
     }
 
@@ -90,6 +93,14 @@ impl Experiment {
         self
     }
 
+    /// Takes each sample in a process of its own, for what depends on what this process did before:
+    /// memory that an earlier sample gave back to the allocator hides what a later one takes. The
+    /// program up to [`run`](Self::run) is run for each sample.
+    pub fn apart(mut self) -> Self {
+        self.apart = true;
+        self
+    }
+
     /// Visits every point of the experiment, has `body` take a sample there, and writes the outcome.
     ///
     /// A sample that ends with an error, panics, takes too long or records nothing has failed. That is
@@ -101,6 +112,11 @@ impl Experiment {
         self,
         mut body: impl AsyncFnMut(&Point, &mut Sample) -> Result<()>,
     ) -> Result<()> {
+        if let Some(point) = &self.options.visit {
+            apart::end_with_parent()?;
+            let point = serde_json::from_str(point).context("understand the point to visit")?;
+            return apart::tell(&self.visit(&point, &mut body).await);
+        }
         let mut visited = Vec::new();
         for point in points(&self.factors)? {
             if (self.only)(&point)? {
@@ -126,9 +142,15 @@ impl Experiment {
         let (last, width) = (visits.len() - 1, visits.len().to_string().len());
         for (number, visit) in visits.iter().enumerate() {
             let point = &visited[visit.point];
-            let mut sample = Sample::new(self.options.clock);
-            let ended = within(self.patience, body(point, &mut sample)).await;
-            let taken = outcome.take(visit.round, point, sample.into_recorded(), ended);
+            let came = if self.apart {
+                apart::visit(point).unwrap_or_else(|error| Visited {
+                    recorded: Vec::new(),
+                    failure: Some(format!("{error:#}")),
+                })
+            } else {
+                self.visit(point, &mut body).await
+            };
+            let taken = outcome.take(visit.round, point, came);
             eprintln!(
                 "[{number:width$}/{last}] {}: {}",
                 outcome.shown(point),
@@ -140,6 +162,20 @@ impl Experiment {
         outcome.write(&path)?;
         eprintln!("{}: measured; {}", self.name, path.display());
         Ok(())
+    }
+
+    /// Takes a sample in this process.
+    async fn visit(
+        &self,
+        point: &Point,
+        body: &mut impl AsyncFnMut(&Point, &mut Sample) -> Result<()>,
+    ) -> Visited {
+        let mut sample = Sample::new(self.options.clock);
+        let ended = within(self.patience, body(point, &mut sample)).await;
+        Visited {
+            recorded: sample.into_recorded(),
+            failure: ended.err().map(|error| format!("{error:#}")),
+        }
     }
 
     fn outcome(&self, repetitions: u32, seed: &Seed) -> Outcome {
@@ -169,32 +205,28 @@ impl Experiment {
 
 impl Outcome {
     /// What is kept of a sample.
-    fn take(
-        &mut self,
-        round: u32,
-        point: &Point,
-        recorded: Vec<Recorded>,
-        ended: Result<()>,
-    ) -> Taken {
+    fn take(&mut self, round: u32, point: &Point, visited: Visited) -> Taken {
         let mut values: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let mut ended = match ended {
-            Ok(()) if recorded.is_empty() => Err(anyhow!("it recorded nothing")),
-            ended => ended,
-        };
-        for recorded in recorded {
+        let mut failure = visited.failure;
+        if visited.recorded.is_empty() {
+            failure.get_or_insert_with(|| "it recorded nothing".to_owned());
+        }
+        for recorded in visited.recorded {
             match self.admit(&recorded) {
                 Ok(()) => values
                     .entry(recorded.measure)
                     .or_default()
                     .push(recorded.value),
-                Err(why) => ended = ended.and(Err(why)),
+                Err(why) => {
+                    failure.get_or_insert_with(|| format!("{why:#}"));
+                }
             }
         }
         Taken {
             round,
             point: point.clone(),
             values,
-            failure: ended.err().map(|error| format!("{error:#}")),
+            failure,
         }
     }
 

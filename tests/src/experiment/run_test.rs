@@ -16,6 +16,7 @@ fn experiment() -> (Experiment, PathBuf, TempDir) {
         seed: Some(5),
         clock: Clock::Wall,
         out: Some(path.clone()),
+        visit: None,
     };
     let experiment = Experiment::new("made-up", options)
         .factor("how", ["a", "b"])
@@ -178,6 +179,19 @@ async fn a_point_that_cannot_be_is_not_visited_and_has_no_figure() {
         panic!("one point, {figures:?}");
     };
     assert_eq!(outcome.shown(&figure.point), "how b");
+}
+
+#[tokio::test]
+async fn a_process_that_says_nothing_is_a_sample_that_failed() {
+    let (experiment, path, _directory) = experiment();
+    let body = async |_: &Point, _: &mut Sample| panic!("not in this process");
+    // That process is this test's program, which does not know the option.
+    experiment.apart().run(body).await.unwrap();
+    let outcome = Outcome::read(&path).unwrap();
+    assert_eq!(outcome.failures().count(), 1 + 3 * 2);
+    for (_, why) in outcome.failures() {
+        assert!(why.starts_with("the sample's process ended with"), "{why}");
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::measure::Clock;
 
 /// Values of named measures. A measure has one unit in the whole experiment, and may be recorded
@@ -13,7 +15,7 @@ pub struct Sample {
 }
 
 /// One value.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Recorded {
     pub(super) measure: String,
     pub(super) unit: String,
