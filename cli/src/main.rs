@@ -109,7 +109,7 @@ fn main() -> ExitCode {
     }) {
         Ok(code) => code,
         Err(error) => {
-            status::complain(&format!("{error:#}"));
+            status::complain(&status::told(&error));
             status::OUR_FAILURE.into()
         }
     }

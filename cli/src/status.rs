@@ -62,6 +62,20 @@ pub(crate) fn complain(message: &str) {
     let _ = writeln!(std::io::stderr(), "forebay: {message}");
 }
 
+/// An error with its causes, each said once: the library's errors say their cause themselves.
+pub(crate) fn told(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .skip(1)
+        .fold(error.to_string(), |told, cause| {
+            let cause = cause.to_string();
+            match told.contains(&cause) {
+                true => told,
+                false => told + ": " + &cause,
+            }
+        })
+}
+
 #[cfg(test)]
 #[path = "status_test.rs"]
 mod tests;

@@ -40,3 +40,14 @@ fn a_program_that_did_not_run_has_the_code_of_its_reason() {
         assert_eq!(of_error(&ExecError::NotStarted(failure)), code, "{kind}");
     }
 }
+
+#[test]
+fn every_cause_is_told_once() {
+    use anyhow::Context as _;
+    let cause = || Err::<(), _>(std::io::Error::other("no such thing"));
+    let says_it = cause().map_err(|e| anyhow::Error::new(e).context("open x: no such thing"));
+    let error = says_it.context("cannot begin").unwrap_err();
+    assert_eq!(told(&error), "cannot begin: open x: no such thing");
+    let error = cause().context("open x").unwrap_err();
+    assert_eq!(told(&error), "open x: no such thing");
+}
