@@ -2,19 +2,24 @@
 //! copy of it.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forebay::{SnapshotReport, Template, Vm};
+use rustix::termios::isatty;
 
 use crate::command;
 use crate::invocation::{EXIT_CODES, Invocation, Seat};
 use crate::run::{Machine, SIGNALS};
 use crate::status::{self, complain};
 
+/// How often it is said how far a save is, and looked whether its leftovers are gone.
+const SAID_EVERY: Duration = Duration::from_millis(100);
 const MIB: f64 = (1 << 20) as f64;
 
 #[derive(Args)]
@@ -85,7 +90,10 @@ pub(crate) fn snapshot(options: &SnapshotOptions) -> Result<ExitCode> {
         if code == 0 {
             let saved = tokio::select! {
                 saved = save(&vm, options) => saved?,
-                signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
+                signal = process.signals.next() => {
+                    removed(&options.directory).await;
+                    return Ok(status::of_signal(signal.number()));
+                }
             };
             complain(&format!(
                 "saved in {}: {:.1} MiB of memory, {:.2} MiB of state, {:.1?}",
@@ -109,8 +117,35 @@ fn check_empty(directory: &Path) -> Result<()> {
     }
 }
 
+/// Saves it, and says on a terminal how far that is.
 async fn save(vm: &Vm, options: &SnapshotOptions) -> Result<SnapshotReport> {
-    Ok(vm.snapshot(&options.directory).await?)
+    let template = vm.template().await?;
+    let shown = isatty(io::stderr());
+    let mut said = None;
+    let progress = move |done: u64, all: u64| {
+        if shown && (done == all || said.is_none_or(|at: Instant| at.elapsed() > SAID_EVERY)) {
+            said = Some(Instant::now());
+            let end = if done == all { "\n" } else { "" };
+            // Of no interest to whoever closed it.
+            let _ = write!(
+                io::stderr(),
+                "\rsaving: {:.0} of {:.0} MiB{end}",
+                done as f64 / MIB,
+                all as f64 / MIB
+            );
+        }
+    };
+    Ok(template.save_with(&options.directory, progress).await?)
+}
+
+/// Waits until what there was of a snapshot that nobody waits for any more is gone.
+async fn removed(directory: &Path) {
+    for _ in 0..50 {
+        match fs::read_dir(directory).map(|mut entries| entries.next()) {
+            Ok(Some(_)) => tokio::time::sleep(SAID_EVERY).await,
+            Ok(None) | Err(_) => return,
+        }
+    }
 }
 
 /// Says so of a snapshot that was taken of a guest that ran.

@@ -1,6 +1,7 @@
 //! The `forebay` command as a shell sees it: streams, exit codes, signals; and as a person at a
 //! terminal does.
 
+mod copies;
 mod run;
 mod seat;
 mod terminal;
