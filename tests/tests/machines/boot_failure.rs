@@ -161,7 +161,10 @@ async fn an_init_that_is_no_program_panics_and_says_so() {
 async fn an_init_that_exits_is_told_with_its_last_words() {
     let _turn = turn().await;
     let scratch = tempfile::tempdir().unwrap();
-    let failure = failed(with_init(&scratch, "echo these are my last words; exit 3")).await;
+    // Linux throws away what is written to its console between the registration of that and the end of
+    // its setting up, beside which init starts.
+    let script = "sleep 1; echo these are my last words; exit 3";
+    let failure = failed(with_init(&scratch, script)).await;
     assert!(
         matches!(failure.reason, StopReason::Panic { .. }),
         "{failure}"
