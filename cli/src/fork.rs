@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::run::Machine;
 use crate::snapshot::warn_unless_clone_safe;
-use crate::status::{self, complain};
+use crate::status;
 
 const MIB: f64 = (1 << 20) as f64;
 /// More copies than that are a mistake: each has threads and descriptors.
@@ -97,7 +97,8 @@ async fn fork(options: &Options) -> Result<ExitCode> {
         done.push(copy);
     }
     done.sort_by_key(|copy| copy.number);
-    complain(&table(&done)?);
+    // Of no interest to whoever closed it.
+    let _ = writeln!(io::stderr(), "{}", table(&done)?);
     let failed = done.iter().any(|copy| copy.code != 0);
     for vm in done.into_iter().filter_map(|copy| copy.vm) {
         vm.close().await;
@@ -179,7 +180,7 @@ fn show(copy: &Outcome) -> io::Result<()> {
 
 fn table(done: &[Outcome]) -> Result<String> {
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-    let mut text = String::from("\n  copy   start ms  command ms  private MiB  exit\n");
+    let mut text = String::from("  copy   start ms  command ms  private MiB  exit\n");
     let (mut private, mut shared) = (0, 0);
     for copy in done {
         let usage = match &copy.vm {
