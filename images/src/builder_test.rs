@@ -23,7 +23,7 @@ impl Place {
     /// An OCI layout with these layers.
     fn layout(&self, name: &str, layers: &[Vec<Item>]) -> Source {
         let mut layout = Layout::new(&self.dir.path().join(name));
-        layout.config = serde_json::json!({ "Cmd": ["sh"], "WorkingDir": "/work/here" });
+        layout.config = serde_json::json!({ "Cmd": ["sh"], "WorkingDir": "/srv/here" });
         for items in layers {
             let plain = tar(items);
             layout.layer(&gzip(&plain), &plain);
@@ -129,7 +129,7 @@ fn the_configuration_is_kept_counts_for_the_digest_and_its_directory_is_made() {
     );
     let image = place.builder().build(&source, &Quiet).unwrap().image;
     assert_eq!(image.command(), ["sh"]);
-    assert_eq!(image.config().workdir.as_deref(), Some("/work/here"));
+    assert_eq!(image.config().workdir.as_deref(), Some("/srv/here"));
     assert_eq!(root_of(&image)["srv/here"].0, 0o040755);
     let opened = Image::open(image.directory()).unwrap();
     assert_eq!(

@@ -80,6 +80,7 @@ mod memory;
 mod pause;
 mod power;
 mod probe;
+mod random;
 mod reaper;
 mod remedy;
 mod restore;

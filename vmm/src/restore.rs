@@ -19,12 +19,13 @@ use forebay_exec::{
 use crate::boot_report::{BootClock, GuestTimes};
 use crate::builder;
 use crate::console_log::{ConsoleLog, Tap};
-use crate::error::{HostError, UsageError};
+use crate::error::UsageError;
 use crate::exec_spec;
 use crate::guest_text;
 use crate::hub_side::HubSide;
 use crate::machine::Machine;
 use crate::memory::GuestRam;
+use crate::random;
 use crate::snapshot::RestoreError;
 use crate::stop::StopReason;
 use crate::template::{Parts, Template, VmV1};
@@ -152,8 +153,8 @@ impl Restore {
         let socket = self.attach_socket.take();
         let socket = socket.as_deref().map(AttachSocket::bind).transpose()?;
         let renewal = Renewal {
-            entropy: Secret(random()?),
-            generation: random()?,
+            entropy: Secret(random::bytes()?),
+            generation: random::bytes()?,
             hostname: self.hostname.take(),
         };
         let limit = self.renew_deadline;
@@ -232,14 +233,6 @@ impl Restore {
         }
         Ok(())
     }
-}
-
-/// Bytes that nobody else has.
-fn random<const N: usize>() -> Result<[u8; N], HostError> {
-    let mut bytes = [0; N];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| HostError::new("getrandom", e))?;
-    Ok(bytes)
 }
 
 impl std::fmt::Debug for Restore {

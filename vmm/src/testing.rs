@@ -3,12 +3,15 @@
 //! They run wherever there is a `/dev/kvm`, also one that only emulates.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use vm_memory::MmapRegion;
 
 use crate::agent::AgentSide;
 use crate::builder::VmBuilder;
+use crate::console_log::Tap;
 use crate::machine::Machine;
 use crate::probe::Probing;
 
@@ -97,15 +100,46 @@ pub(crate) fn kernel(code: &[&[u8]]) -> (TempDir, VmBuilder) {
     (dir, VmBuilder::default().kernel(path).memory_mib(64))
 }
 
-/// Runs `code` as a kernel. `None`, with a note, where there is no KVM to run it on.
-pub(crate) fn run(code: &[&[u8]], agent: Arc<dyn AgentSide>) -> Option<Machine> {
+/// Starts what was built. `None`, with a note, where there is no KVM to run it on.
+pub(crate) fn start(mut builder: VmBuilder, agent: Arc<dyn AgentSide>) -> Option<Machine> {
     if let Err(error) = crate::kvm::open() {
         eprintln!("skipped: {error}");
         return None;
     }
-    let (_dir, mut builder) = kernel(code);
     let spec = builder.spec().unwrap();
     Some(Machine::start_probed(spec, agent, Probing::not_needed()).unwrap())
+}
+
+/// Runs `code` as a kernel, as [`start`] does.
+pub(crate) fn run(code: &[&[u8]], agent: Arc<dyn AgentSide>) -> Option<Machine> {
+    let (_dir, builder) = kernel(code);
+    start(builder, agent)
+}
+
+/// Listens to [`COUNT`] from the number `first` on, and says how far it has come. A number that is not
+/// the one after the last ends the guest with a panic.
+pub(crate) fn numbers_from(first: u64) -> (Tap, Arc<AtomicU64>) {
+    let counted = Arc::new(AtomicU64::new(first));
+    let tap = {
+        let counted = Arc::clone(&counted);
+        move |bytes: &[u8]| {
+            for byte in bytes {
+                let expected = counted.fetch_add(1, Ordering::SeqCst);
+                assert_eq!(u64::from(*byte), expected % 256, "after {expected} numbers");
+            }
+        }
+    };
+    (Box::new(tap), counted)
+}
+
+/// Waits until the guest has counted to `goal`.
+pub(crate) fn reaches(counted: &AtomicU64, goal: u64, machine: &Machine) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while counted.load(Ordering::SeqCst) < goal {
+        assert_eq!(machine.stopped(), None);
+        assert!(Instant::now() < limit, "the guest does not go on");
+        std::thread::yield_now();
+    }
 }
 
 /// Set in the process that runs a test alone.

@@ -32,6 +32,7 @@ use crate::layout::{
     GSI_VIRTIO, IO_APIC, LOCAL_APIC, PORT_PVPANIC, PORT_RESET, PORT_SERIAL, PORT_SLEEP_CONTROL,
     PORT_SLEEP_STATUS, RESET_VALUE, SLEEP_TYPE_SOFT_OFF, VIRTIO_MMIO, VIRTIO_MMIO_LEN,
 };
+use crate::random;
 
 const OEM: [u8; 6] = *b"FOREBY";
 const OEM_TABLE: [u8; 8] = *b"FOREBAY ";
@@ -62,7 +63,7 @@ pub(crate) fn write(memory: &GuestMemoryMmap, cpus: u8) -> Result<u64, HostError
     memory
         .write_slice(&tables, GuestAddress(ACPI_TABLES))
         .map_err(failed)?;
-    write_generation_id(memory, &new_generation_id()?)?;
+    write_generation_id(memory, &random::bytes()?)?;
     Ok(ACPI_TABLES)
 }
 
@@ -75,14 +76,6 @@ pub(crate) fn write_generation_id(
     memory
         .write_slice(id, GuestAddress(GENERATION_ID))
         .map_err(|e| HostError::new("write the generation id", std::io::Error::other(e)))
-}
-
-/// Sixteen random bytes: two VMs never have the same.
-pub(crate) fn new_generation_id() -> Result<[u8; 16], HostError> {
-    let mut id = [0; 16];
-    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| HostError::new("getrandom", e))?;
-    Ok(id)
 }
 
 /// All tables as they lie from [`ACPI_TABLES`] on, the RSDP first.

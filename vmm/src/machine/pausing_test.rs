@@ -1,9 +1,7 @@
 use super::*;
 use crate::agent::NoAgent;
 use crate::builder::VmBuilder;
-use crate::kvm;
-use crate::probe::Probing;
-use crate::testing::{COUNT, HALT, SPIN, kernel, out, print};
+use crate::testing::{self, COUNT, HALT, SPIN, kernel, numbers_from, out, print, reaches};
 use crate::vcpu::look::Activity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,41 +9,16 @@ use std::time::Duration;
 
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
-/// `None`, with a note, where there is no KVM.
-fn start(mut builder: VmBuilder) -> Option<Machine> {
-    if let Err(error) = kvm::open() {
-        eprintln!("skipped: {error}");
-        return None;
-    }
-    let spec = builder.spec().unwrap();
-    Some(Machine::start_probed(spec, Arc::new(NoAgent), Probing::not_needed()).unwrap())
+fn start(builder: VmBuilder) -> Option<Machine> {
+    testing::start(builder, Arc::new(NoAgent))
 }
 
-/// A guest that writes the numbers from 0 on, and how far it has come. A number that is not the one
-/// after the last ends it with a panic.
+/// A guest that counts, and how far it has come.
 fn counting(cpus: u8) -> Option<(Machine, Arc<AtomicU64>)> {
-    let counted = Arc::new(AtomicU64::new(0));
-    let tap = {
-        let counted = Arc::clone(&counted);
-        move |bytes: &[u8]| {
-            for byte in bytes {
-                let expected = counted.fetch_add(1, Ordering::SeqCst);
-                assert_eq!(u64::from(*byte), expected % 256, "after {expected} numbers");
-            }
-        }
-    };
+    let (tap, counted) = numbers_from(0);
     let (_dir, builder) = kernel(&[&COUNT]);
     let machine = start(builder.cpus(cpus).console_tap(tap))?;
     Some((machine, counted))
-}
-
-fn reaches(counted: &AtomicU64, goal: u64, machine: &Machine) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while counted.load(Ordering::SeqCst) < goal {
-        assert_eq!(machine.stopped(), None);
-        assert!(Instant::now() < limit, "the guest does not go on");
-        std::thread::yield_now();
-    }
 }
 
 #[test]

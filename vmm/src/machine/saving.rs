@@ -19,6 +19,7 @@ use crate::kvm;
 use crate::layout::GSI_GENERATION_ID;
 use crate::memory::{FreezeError, Frozen, GuestRam, Progress};
 use crate::pause::{Hold, PATIENCE, PausedMachine};
+use crate::random;
 use crate::snapshot::devices::SavedDevices;
 use crate::snapshot::directory::{self, SnapshotReport, State};
 use crate::snapshot::file::{Records, Shape};
@@ -101,7 +102,7 @@ impl Machine {
         let begun = BootClock::start();
         let (state, image) = directory::read(directory.as_ref())?;
         let memory = GuestRam::from_image(&image)?;
-        let generation = acpi::new_generation_id()?;
+        let generation = random::bytes()?;
         let agent = Arc::new(NoAgent);
         let machine = Self::restore_paused(state, memory, &generation, begun, console, agent)?;
         PausedMachine::new(&machine).resume();

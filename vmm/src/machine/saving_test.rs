@@ -3,7 +3,7 @@ use crate::builder::VmBuilder;
 use crate::pause::PauseError;
 use crate::probe::Probing;
 use crate::snapshot::RecordProblem;
-use crate::testing::{COUNT, HALT, Random, SPIN, kernel, out, print};
+use crate::testing::{self, COUNT, HALT, Random, SPIN, kernel, numbers_from, out, print, reaches};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,53 +11,23 @@ use tempfile::TempDir;
 
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
-/// `None`, with a note, where there is no KVM.
 fn start(builder: VmBuilder) -> Option<Machine> {
-    start_with(builder, None)
+    testing::start(builder, Arc::new(NoAgent))
 }
 
-fn start_with(mut builder: VmBuilder, log: Option<Arc<ConsoleLog>>) -> Option<Machine> {
-    if let Err(error) = kvm::open() {
-        eprintln!("skipped: {error}");
-        return None;
-    }
-    let mut spec = builder.spec().unwrap();
-    spec.console = log.unwrap_or(spec.console);
-    Some(Machine::start_probed(spec, Arc::new(NoAgent), Probing::not_needed()).unwrap())
-}
-
-/// A log that checks that what is printed are the numbers from `first` on, modulo 256, and how many
-/// there were in all.
-fn numbers_from(first: u64) -> (Arc<ConsoleLog>, Arc<AtomicU64>) {
-    let counted = Arc::new(AtomicU64::new(first));
-    let tap = {
-        let counted = Arc::clone(&counted);
-        move |bytes: &[u8]| {
-            for byte in bytes {
-                let expected = counted.fetch_add(1, Ordering::SeqCst);
-                assert_eq!(u64::from(*byte), expected % 256, "after {expected} numbers");
-            }
-        }
-    };
-    let log = ConsoleLog::with_tap(ConsoleLog::DEFAULT_CAPACITY, Some(Box::new(tap)));
+/// The log of a copy that counts from `first` on, and how far that has come.
+fn log_from(first: u64) -> (Arc<ConsoleLog>, Arc<AtomicU64>) {
+    let (tap, counted) = numbers_from(first);
+    let log = ConsoleLog::with_tap(ConsoleLog::DEFAULT_CAPACITY, Some(tap));
     (log, counted)
-}
-
-fn reaches(counted: &AtomicU64, goal: u64, machine: &Machine) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while counted.load(Ordering::SeqCst) < goal {
-        assert_eq!(machine.stopped(), None);
-        assert!(Instant::now() < limit, "the guest does not go on");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
 fn every_copy_of_a_counting_guest_goes_on_without_repeat_or_gap() {
     for cpus in [1, 2, 4] {
-        let (log, mut counted) = numbers_from(0);
+        let (tap, mut counted) = numbers_from(0);
         let (_kernel, builder) = kernel(&[&COUNT]);
-        let Some(mut machine) = start_with(builder.cpus(cpus), Some(log)) else {
+        let Some(mut machine) = start(builder.cpus(cpus).console_tap(tap)) else {
             return;
         };
         // Copies of copies, each taken of one that runs.
@@ -72,7 +42,7 @@ fn every_copy_of_a_counting_guest_goes_on_without_repeat_or_gap() {
             let at = counted.load(Ordering::SeqCst);
             paused.snapshot(dir.path()).unwrap();
             paused.resume();
-            let (log, copied) = numbers_from(at);
+            let (log, copied) = log_from(at);
             let copy = Machine::restore(dir.path(), log).unwrap();
             reaches(&copied, at + 3, &copy);
             // The source goes on too.

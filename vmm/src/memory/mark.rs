@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use super::PAGE;
 use crate::error::HostError;
+use crate::random;
 
 /// So that nobody takes the page for guest memory.
 const MAGIC: [u8; 8] = *b"\x89FBAYMEM";
@@ -23,10 +24,7 @@ impl FileMark {
 
     /// One that there has not been.
     pub(crate) fn new() -> Result<Self, HostError> {
-        let mut id = [0; Self::LEN];
-        rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| HostError::new("getrandom", e))?;
-        Ok(Self(id))
+        Ok(Self(random::bytes()?))
     }
 
     /// Writes it behind the `len` bytes of a guest's memory.

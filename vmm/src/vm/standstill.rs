@@ -84,10 +84,10 @@ impl Vm {
     /// A clone-safe template of the running VM, which goes on when it is made. Blocks this thread
     /// while the VM is paused: see [`Paused::template`] for how long.
     ///
+    /// Dropping the future leaves no template, and the VM goes on.
+    ///
     /// # Errors
     /// As [`SnapshotError`] says. The VM goes on, if it has not ended.
-    ///
-    /// Dropping the future leaves no template, and the VM goes on.
     pub async fn template(&self) -> Result<Template, SnapshotError> {
         let quiesced = self.quiesce(QUIESCE_WITHIN).await?;
         let template = quiesced.pause()?.template()?;
