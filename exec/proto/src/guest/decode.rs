@@ -402,4 +402,4 @@ fn exec_id(header: Header) -> Result<ExecId, PeerFault> {
 
 #[cfg(test)]
 #[path = "guest_test.rs"]
-mod tests;
+pub(super) mod tests;

@@ -75,3 +75,7 @@ fn answer(seq: u64, outcome: Result<(), String>) -> Answer {
     }
     Answer { seq, error }
 }
+
+#[cfg(test)]
+#[path = "quiesce_test.rs"]
+mod tests;
