@@ -14,6 +14,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `command` | the `forebay` command under test |
+//! | `counter` | a command whose every byte is known |
 //! | `child` | programs of this machine that do not outlive their test |
 //! | `vm` | booting a guest from the test image; its console when a test fails |
 //! | `pace` | ceilings of waits and numbers of rounds, scaled for slow places by one factor |
@@ -41,6 +42,7 @@
 
 mod child;
 mod command;
+mod counter;
 mod digest;
 mod executions;
 pub mod experiment;
@@ -55,6 +57,7 @@ mod vm;
 
 pub use child::Running;
 pub use command::command;
+pub use counter::{COUNT, Counters, assert_counts, counted};
 pub use digest::{Sha256, sha256};
 pub use executions::{assert_answers, assert_slots_come_free, assert_slots_in_use, to_its_exit};
 pub use held::Held;

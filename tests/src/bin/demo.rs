@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use forebay::{ExecEvent, ExecParts, Stdin, StopReason, Survivors, Vm};
 use forebay_guest_helper::pattern::Pattern;
-use forebay_tests::{HELPER, HostUse, Within, builder, resident_beyond_guests, scaled, sha256};
+use forebay_tests::{
+    COUNT, HELPER, HostUse, Within, builder, counted, resident_beyond_guests, scaled, sha256,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const MIB: usize = 1024 * 1024;
@@ -319,9 +321,8 @@ async fn stalled_reader(vm: &Vm) -> Result<String> {
 async fn copies(vm: &Vm) -> Result<String> {
     const READ: usize = 50_000;
     const FURTHER: usize = 200_000;
-    let counted: String = (0..60_000).map(|number| format!("{number}\n")).collect();
-    let counter = "i=0; while :; do echo $i; i=$((i+1)); done";
-    let mut source = vm.shell(counter).spawn().await?.split();
+    let expected = counted(READ..READ + FURTHER);
+    let mut source = vm.shell(COUNT).spawn().await?.split();
     let id = source.exit.id();
     let mut read = vec![0; READ];
     source.stdout.read_exact(&mut read).await?;
@@ -341,16 +342,13 @@ async fn copies(vm: &Vm) -> Result<String> {
         );
         let mut adopted = adopted.handle.split();
         adopted.stdout.read_exact(&mut rest).await?;
-        ensure!(
-            counted.as_bytes().get(READ..READ + FURTHER) == Some(&rest[..]),
-            "a copy's bytes are not those that follow"
-        );
+        ensure!(rest == expected, "a copy's bytes are not those that follow");
         private = private.max(copy.memory_usage()?.private);
         running.push((copy, adopted));
     }
     source.stdout.read_exact(&mut rest).await?;
     ensure!(
-        counted.as_bytes().get(READ..READ + FURTHER) == Some(&rest[..]),
+        rest == expected,
         "the source's bytes are not those that follow"
     );
     for (copy, adopted) in running {

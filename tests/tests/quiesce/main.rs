@@ -6,16 +6,13 @@ use forebay::{
     Exec, ExecError, ExecEvent, ExecHandle, QuiesceError, Quiesced, Renewal, Secret, Signal, Stdin,
 };
 use forebay_tests::{
-    CEILING, SharedVm, TestVm, Within as _, assert_answers, assert_slots_come_free, builder,
-    rounds, scaled,
+    CEILING, COUNT, Counters, SharedVm, TestVm, Within as _, assert_answers, assert_counts,
+    assert_slots_come_free, builder, rounds, scaled,
 };
 use tokio::sync::OnceCell;
 
 /// For commands in great number, or much data, on hardware.
 const LONG: Duration = Duration::from_secs(60);
-
-/// Writes numbers, one a line and none left out, until it is killed.
-const COUNT: &str = "i=0; while :; do echo $i; i=$((i + 1)); done";
 
 async fn shared() -> SharedVm {
     static SHARED: OnceCell<TestVm> = OnceCell::const_new();
@@ -69,16 +66,6 @@ async fn drain(command: &mut ExecHandle, output: &mut Vec<u8>) {
     }
 }
 
-/// Fails unless these are the first numbers, in order; the last may be cut.
-fn counts(output: &[u8]) -> usize {
-    let text = std::str::from_utf8(output).unwrap();
-    let (whole, _) = text.rsplit_once('\n').unwrap();
-    for (n, line) in whole.lines().enumerate() {
-        assert_eq!(line, n.to_string());
-    }
-    whole.lines().count()
-}
-
 #[tokio::test]
 async fn a_quiesced_command_does_nothing_and_goes_on_where_it_was() {
     let vm = shared().await;
@@ -93,7 +80,7 @@ async fn a_quiesced_command_does_nothing_and_goes_on_where_it_was() {
     quiesced.thaw().within(CEILING).await;
     output.extend(chunk(&mut counter).await);
     output.extend(chunk(&mut counter).await);
-    assert!(counts(&output) > 0);
+    assert_counts(&output);
     drop(counter);
     assert_slots_come_free(&vm).await;
 }
@@ -146,34 +133,12 @@ async fn what_is_started_or_fed_while_the_guest_stands_still_goes_on_at_the_thaw
 #[tokio::test]
 async fn rounds_of_standing_still_lose_nothing_of_what_eight_commands_write() {
     let vm = shared().await;
-    let mut readers = Vec::new();
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    for _ in 0..8 {
-        let mut counter = spawn(vm.shell(COUNT)).await;
-        let mut stopped = stopped.clone();
-        readers.push(tokio::spawn(async move {
-            let mut output = Vec::new();
-            loop {
-                tokio::select! {
-                    event = counter.recv() => match event {
-                        Some(ExecEvent::Stdout(data)) => output.extend_from_slice(&data),
-                        Some(ExecEvent::Started { .. }) => {}
-                        other => panic!("{other:?}"),
-                    },
-                    _ = stopped.changed() => return output,
-                }
-            }
-        }));
-    }
+    let counters = Counters::start(&vm, 8).await;
     for _ in 0..rounds(50) {
         quiesce(&vm).await.thaw().within(CEILING).await;
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
-    stop.send(true).unwrap();
-    for reader in readers {
-        let output = reader.within(LONG).await.unwrap();
-        assert!(counts(&output) > 0);
-    }
+    counters.stop().await;
     assert_slots_come_free(&vm).await;
 }
 

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use forebay::ExecEvent;
 use forebay_tests::{
-    CEILING, Seed, TestVm, Within as _, assert_slots_come_free, builder, rounds, scaled, turn,
+    Counters, Seed, TestVm, assert_slots_come_free, builder, rounds, scaled, turn,
 };
 
 use crate::counting::Counting;
@@ -73,42 +72,14 @@ async fn streams_have_no_gap_however_often_the_vm_is_paused() {
     let mut seed = Seed::announced("pauses of streams");
     for cpus in [1, 2, 4] {
         let vm = TestVm::start(builder().cpus(cpus)).await;
-        let (stop, stopped) = tokio::sync::watch::channel(false);
-        let mut readers = Vec::new();
-        for _ in 0..8 {
-            let count = "i=0; while :; do echo $i; i=$((i+1)); done";
-            let mut counter = vm.shell(count).spawn().within(CEILING).await.unwrap();
-            let mut stopped = stopped.clone();
-            readers.push(tokio::spawn(async move {
-                let mut text = Vec::new();
-                loop {
-                    tokio::select! {
-                        event = counter.recv() => match event {
-                            Some(ExecEvent::Stdout(data)) => text.extend_from_slice(&data),
-                            Some(ExecEvent::Started { .. }) => {}
-                            other => panic!("{other:?}"),
-                        },
-                        _ = stopped.changed() => return text,
-                    }
-                }
-            }));
-        }
+        let counters = Counters::start(&vm, 8).await;
         for _ in 0..rounds(100) {
             let paused = vm.pause().unwrap();
             tokio::time::sleep(Duration::from_micros(seed.below(2000))).await;
             paused.resume();
             tokio::time::sleep(Duration::from_micros(seed.below(20_000))).await;
         }
-        stop.send(true).unwrap();
-        for reader in readers {
-            let text = reader.within(CEILING).await.unwrap();
-            let text = String::from_utf8(text).unwrap();
-            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-            for (number, line) in whole.lines().enumerate() {
-                assert_eq!(line, number.to_string());
-            }
-            assert!(!whole.is_empty());
-        }
+        counters.stop().await;
         assert_slots_come_free(&vm).await;
     }
 }

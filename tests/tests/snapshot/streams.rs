@@ -4,34 +4,20 @@ use forebay::{
     Adopted, ExecError, ExecEvent, ExecHandle, ExecParts, Stdin, Survivors, TerminalSize, Vm,
 };
 use forebay_tests::{
-    CEILING, Seed, TestVm, Within as _, assert_answers, assert_slots_come_free, builder, rounds,
-    turn,
+    CEILING, COUNT, Seed, TestVm, Within as _, assert_answers, assert_slots_come_free, builder,
+    counted, rounds, turn,
 };
 use tokio::io::AsyncReadExt as _;
-
-/// Prints numbers for ever, a line each.
-const COUNT: &str = "i=0; while :; do echo $i; i=$((i+1)); done";
-
-/// What [`COUNT`] prints, its first `len` bytes.
-fn counted(len: usize) -> Vec<u8> {
-    let mut text = String::new();
-    for number in 0_u64.. {
-        if text.len() >= len {
-            break;
-        }
-        text += &format!("{number}\n");
-    }
-    text.truncate(len);
-    text.into_bytes()
-}
 
 /// Reads what a counter prints next, from byte `from` on.
 async fn goes_on(counter: &mut ExecParts, from: usize, len: usize) {
     let mut read = vec![0; len];
     let stdout = &mut counter.stdout;
     stdout.read_exact(&mut read).within(CEILING).await.unwrap();
-    let expected = counted(from + len);
-    assert!(read == expected[from..], "bytes differ after {from}");
+    assert!(
+        read == counted(from..from + len),
+        "bytes differ after {from}"
+    );
 }
 
 async fn spawn(exec: forebay::Exec) -> ExecHandle {
