@@ -194,7 +194,7 @@ fn a_working_directory_that_is_there_stays_as_it_is() {
 #[test]
 fn a_working_directory_in_the_place_of_a_file_is_refused() {
     let place = Place::new();
-    let source = place.layout("oci", &[vec![Item::file("work", "a file")]]);
+    let source = place.layout("oci", &[vec![Item::file("srv/here", "a file")]]);
     let error = place.builder().build(&source, &Quiet).unwrap_err();
     assert!(error.to_string().contains("not a directory"), "{error}");
 }
