@@ -158,6 +158,8 @@ pub fn private_in_guests() -> u64 {
 /// One entry of `smaps`, as far as it matters.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Mapping {
+    /// Of its first byte.
+    address: u64,
     /// Bytes.
     resident: u64,
     /// Bytes of that in pages of no file. A file's own pages are shared, mapped once or often.
@@ -170,11 +172,15 @@ impl Mapping {
         Self::parse(&read("smaps"))
     }
 
+    /// The kernel writes the file in pieces, and goes on where a mapping ended: one that grew in
+    /// between comes again, whole, from the same address. The later of the two is the one that counts.
     fn parse(smaps: &str) -> Vec<Self> {
-        let mut mappings = Vec::new();
+        let mut mappings: Vec<Self> = Vec::new();
         let mut current = Self::default();
         for line in smaps.lines() {
-            if let Some(size) = line.strip_prefix("Rss:") {
+            if let Some(address) = first_address(line) {
+                current.address = address;
+            } else if let Some(size) = line.strip_prefix("Rss:") {
                 current.resident = bytes(size);
             } else if let Some(size) = line.strip_prefix("Anonymous:") {
                 current.private = bytes(size);
@@ -182,11 +188,23 @@ impl Mapping {
                 // The last line of an entry.
                 let has = |wanted| flags.split_whitespace().any(|flag| flag == wanted);
                 current.guest = has("dc") && has("dd") && !has("io");
+                while mappings
+                    .last()
+                    .is_some_and(|m| m.address >= current.address)
+                {
+                    mappings.pop();
+                }
                 mappings.push(std::mem::take(&mut current));
             }
         }
         mappings
     }
+}
+
+/// Where the mapping lies that this line begins the entry of.
+fn first_address(line: &str) -> Option<u64> {
+    let (first, _) = line.split_once('-')?;
+    u64::from_str_radix(first, 16).ok()
 }
 
 /// A size as `smaps` has it.

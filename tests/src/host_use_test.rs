@@ -25,6 +25,26 @@ VmFlags: rd wr mr mw me ac
 }
 
 #[test]
+fn a_mapping_that_grew_while_it_was_told_counts_once() {
+    let smaps = "\
+7f00-7f10 rw-p 00000000 00:00 0
+Rss:                  40 kB
+VmFlags: rd wr mr mw me nr sd
+7f20-7f28 rw-p 00000000 00:00 0
+Rss:                  32 kB
+VmFlags: rd wr mr mw me nr sd
+7f20-7f2a rw-p 00000000 00:00 0
+Rss:                  36 kB
+VmFlags: rd wr mr mw me nr sd
+7f2a-7f30 ---p 00000000 00:00 0
+Rss:                   0 kB
+VmFlags: mr mw me nr sd
+";
+    let resident: Vec<_> = Mapping::parse(smaps).iter().map(|m| m.resident).collect();
+    assert_eq!(resident, [40 * 1024, 36 * 1024, 0]);
+}
+
+#[test]
 fn a_descriptor_and_a_thread_more_are_seen() {
     let before = HostUse::now();
     let file = fs::File::open("/dev/null").unwrap();
