@@ -52,6 +52,10 @@ Stdin, stdout and stderr are the command's. {EXIT_CODES}
 pub(crate) struct RestoreOptions {
     #[command(flatten)]
     copy: Copy,
+    /// Boots a VM like the one that was saved, with nothing of its memory: from the same kernel and
+    /// image, which must be where they were.
+    #[arg(long, help_heading = "VM")]
+    disk_only: bool,
     #[command(flatten)]
     seat: Seat,
     /// The snapshot, as `forebay snapshot` made it.
@@ -158,20 +162,40 @@ pub(crate) fn warn_unless_clone_safe(template: &Template) {
     }
 }
 
+impl RestoreOptions {
+    async fn start(&self) -> Result<Vm> {
+        let template = Template::open(&self.directory)?;
+        let Copy {
+            hostname,
+            attach_socket,
+        } = &self.copy;
+        if self.disk_only {
+            let mut builder = template.boot()?;
+            if let Some(name) = hostname {
+                builder = builder.hostname(name);
+            }
+            if let Some(path) = attach_socket {
+                builder = builder.attach_socket(path);
+            }
+            return Ok(builder.start().await?);
+        }
+        warn_unless_clone_safe(&template);
+        let mut restore = template.fork();
+        if let Some(name) = hostname {
+            restore = restore.hostname(name);
+        }
+        if let Some(path) = attach_socket {
+            restore = restore.attach_socket(path);
+        }
+        Ok(restore.start().await?)
+    }
+}
+
 pub(crate) fn restore(options: &RestoreOptions) -> Result<ExitCode> {
     let invocation = Invocation::of(&options.seat, options.command.clone());
     command::within(&invocation, async |process| {
-        let template = Template::open(&options.directory)?;
-        warn_unless_clone_safe(&template);
-        let mut restore = template.fork();
-        if let Some(name) = &options.copy.hostname {
-            restore = restore.hostname(name);
-        }
-        if let Some(path) = &options.copy.attach_socket {
-            restore = restore.attach_socket(path);
-        }
         let vm = tokio::select! {
-            vm = restore.start() => vm?,
+            vm = options.start() => vm?,
             signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
         };
         let code = command::run(&invocation, vm.client(), process).await;

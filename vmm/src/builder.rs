@@ -1,5 +1,7 @@
 //! What a VM is to be, checked as a whole before anything is created.
 
+mod origin;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use crate::exec_spec::{ExecSpec, refused_config};
 use crate::machine::{Machine, MachineSpec};
 use crate::memory::{Backing, MIB};
 use crate::vm::Vm;
+
+pub(crate) use origin::OriginV1;
 
 /// Least guest memory, in MiB.
 pub const MEMORY_MIB_MIN: u32 = 64;
@@ -70,6 +74,8 @@ pub struct VmBuilder {
     console_tap: Option<Tap>,
     attach_socket: Option<PathBuf>,
     exec: ExecSpec,
+    /// As whom commands run that name no user, if it is not the agent: an image says so.
+    user: Option<String>,
 }
 
 impl Default for VmBuilder {
@@ -89,6 +95,7 @@ impl Default for VmBuilder {
             console_tap: None,
             attach_socket: None,
             exec: ExecSpec::default(),
+            user: None,
         }
     }
 }
@@ -310,9 +317,14 @@ impl VmBuilder {
         Machine::start(spec, agent)
     }
 
-    /// Starts the machine with `agent` at the host's end of its port.
-    pub(crate) fn start_with(mut self, agent: Arc<dyn AgentSide>) -> Result<Machine, StartError> {
-        Machine::start(self.spec()?, agent)
+    /// Starts the machine with `agent` at the host's end of its port; with it, what it was booted from.
+    pub(crate) fn start_with(
+        mut self,
+        agent: Arc<dyn AgentSide>,
+    ) -> Result<(Machine, OriginV1), StartError> {
+        let spec = self.spec()?;
+        let origin = self.origin();
+        Ok((Machine::start(spec, agent)?, origin))
     }
 
     /// The hub for its executions, with everything about them checked.
@@ -325,11 +337,6 @@ impl VmBuilder {
         Hub::new(exec.config()?).map_err(refused_config)
     }
 
-    /// Who runs commands that name no user, if it is not the agent.
-    pub(crate) fn user(&self) -> Option<String> {
-        self.image.as_ref()?.config().user.clone()
-    }
-
     /// The socket for other processes, made and listening, with everything else checked.
     pub(crate) fn bind(&self) -> Result<Option<AttachSocket>, StartError> {
         self.check()?;
@@ -340,27 +347,11 @@ impl VmBuilder {
     /// Checks everything about the machine.
     pub(crate) fn spec(&mut self) -> Result<MachineSpec, StartError> {
         self.check()?;
-        let image = match (self.image.take(), &self.kernel) {
-            (Some(image), _) => Some(image),
-            (None, Some(_)) => None,
-            (None, None) => Some(Image::default_cached()?),
-        };
-        if let Some(image) = &image {
-            check_memory(self.memory_mib, image)?;
-        }
-        let words = image.iter().map(Image::cmdline);
-        let cmdline = CommandLine::new(words.chain(self.cmdline.iter().map(String::as_str)))?;
-        let mut initramfs: Vec<_> = image.iter().flat_map(Image::initramfs).cloned().collect();
-        initramfs.append(&mut self.initramfs);
-        let kernel = self
-            .kernel
-            .take()
-            .or_else(|| image.as_ref().map(|image| image.kernel().to_owned()))
-            .unwrap_or_default();
+        self.take_image_apart()?;
         Ok(MachineSpec {
-            kernel,
-            initramfs,
-            cmdline,
+            kernel: self.kernel.clone().unwrap_or_default(),
+            initramfs: self.initramfs.clone(),
+            cmdline: CommandLine::new(self.cmdline.iter().map(String::as_str))?,
             cpus: self.cpus,
             memory_mib: self.memory_mib,
             backing: match (self.forkable, self.huge_pages) {
@@ -368,10 +359,27 @@ impl VmBuilder {
                 (false, true) => Backing::HugePages,
                 (false, false) => Backing::Anonymous,
             },
-            cpu_template: std::mem::take(&mut self.cpu_template),
+            cpu_template: self.cpu_template.clone(),
             console: ConsoleLog::with_tap(self.console_capacity, self.console_tap.take()),
             boot_limit: Some(self.boot_deadline),
         })
+    }
+
+    /// Puts what an image says beside what was said by the other methods.
+    fn take_image_apart(&mut self) -> Result<(), StartError> {
+        let image = match (self.image.take(), &self.kernel) {
+            (Some(image), _) => image,
+            (None, Some(_)) => return Ok(()),
+            (None, None) => Image::default_cached()?,
+        };
+        check_memory(self.memory_mib, &image)?;
+        self.cmdline.insert(0, image.cmdline().to_owned());
+        self.initramfs
+            .splice(0..0, image.initramfs().iter().cloned());
+        self.kernel.get_or_insert_with(|| image.kernel().to_owned());
+        self.exec = self.exec.over(image.config());
+        self.user = image.config().user.clone();
+        Ok(())
     }
 
     fn check(&self) -> Result<(), UsageError> {
@@ -474,6 +482,7 @@ impl std::fmt::Debug for VmBuilder {
             .field("boot_deadline", &self.boot_deadline)
             .field("attach_socket", &self.attach_socket)
             .field("exec", &self.exec)
+            .field("user", &self.user)
             .finish_non_exhaustive()
     }
 }

@@ -17,7 +17,7 @@ use forebay_exec::{
 };
 
 use crate::boot_report::{BootClock, GuestTimes};
-use crate::builder;
+use crate::builder::{self, OriginV1};
 use crate::console_log::{ConsoleLog, Tap};
 use crate::error::UsageError;
 use crate::exec_spec;
@@ -28,7 +28,7 @@ use crate::memory::GuestRam;
 use crate::random;
 use crate::snapshot::RestoreError;
 use crate::stop::StopReason;
-use crate::template::{Parts, Template, VmV1};
+use crate::template::{Parts, Template};
 use crate::threads;
 use crate::vm::{Vm, Wired};
 
@@ -166,7 +166,7 @@ impl Restore {
         match hub.renew(renewal, limit).await {
             Ok(()) => {
                 machine.mark_ready(GuestTimes::default());
-                Ok(wired.into_vm(agent, vm.user, socket)?)
+                Ok(wired.into_vm(agent, vm, socket)?)
             }
             Err(RenewError::VmGone { reason }) => {
                 // The connection ended. Where the VM has not, its agent is not the one that was saved
@@ -190,7 +190,7 @@ impl Restore {
         self,
         begun: BootClock,
         generation: &[u8; 16],
-    ) -> Result<(Wired, Ready, VmV1), RestoreError> {
+    ) -> Result<(Wired, Ready, OriginV1), RestoreError> {
         let template = match self.source {
             Source::Template(template) => template,
             Source::Directory(directory) => Template::open(directory)?,

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use forebay_exec::{ExecId, SavedConn};
-use minicbor::{Decode, Encode};
 
+use crate::builder::{OriginV1, VmBuilder};
 use crate::error::HostError;
 use crate::memory::{MemoryImage, Progress};
 use crate::restore::Restore;
@@ -29,7 +29,7 @@ use crate::threads;
 
 /// The record of the executions. Its bytes have a version of their own.
 const EXEC: &str = "exec";
-/// The record of what a VM knows beside both.
+/// The record of what the VM was booted from.
 const VM: &str = "vm";
 const VERSION: u32 = 1;
 
@@ -47,16 +47,8 @@ pub struct Template(Arc<Parts>);
 pub(crate) struct Parts {
     pub(crate) machine: State,
     pub(crate) exec: SavedConn,
-    pub(crate) vm: VmV1,
+    pub(crate) vm: OriginV1,
     pub(crate) memory: MemoryImage,
-}
-
-/// What a VM knows beside machine and executions.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct VmV1 {
-    /// As whom commands run that name none.
-    #[n(0)]
-    pub(crate) user: Option<String>,
 }
 
 impl Template {
@@ -136,6 +128,23 @@ impl Template {
         Restore::from_template(self.clone())
     }
 
+    /// A builder of a VM like the one that was saved, to be booted afresh, without anything that was in
+    /// that one's memory: a *disk-only* restore. VMs have no disks yet, so what it begins from is their
+    /// image.
+    ///
+    /// Kernel, initramfs, command line, vCPUs, memory, processor features, hostname, environment,
+    /// directory, user, and the resources of each execution are that VM's; the limits of executions are
+    /// [today's](crate::Limits::default), console and attach socket are the builder's defaults. The
+    /// caller may change any of them. Where the VM came of a template itself, it is what the first VM
+    /// of that line was booted from.
+    ///
+    /// # Errors
+    /// [`RestoreError::Origin`]: a file of these is not there any more, or was changed since, which its
+    /// length and the time of its last change tell.
+    pub fn boot(&self) -> Result<VmBuilder, RestoreError> {
+        self.0.vm.builder()
+    }
+
     /// The executions that were alive, or had ended unread, in the order of their ids. A VM that
     /// starts from here can [adopt](crate::Vm::adopt) them.
     #[must_use]
@@ -190,7 +199,7 @@ pub(crate) fn write(
     directory: &Path,
     mut machine: State,
     exec: &SavedConn,
-    vm: &VmV1,
+    vm: &OriginV1,
     fill: impl FnOnce(&File) -> Result<(), SnapshotError>,
 ) -> Result<SnapshotReport, SnapshotError> {
     machine.records.put(EXEC, VERSION, exec.encode());

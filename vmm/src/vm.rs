@@ -17,7 +17,7 @@ use forebay_exec::{
 };
 
 use crate::boot_report::{BootReport, GuestTimes};
-use crate::builder::VmBuilder;
+use crate::builder::{OriginV1, VmBuilder};
 use crate::console_log::ConsoleLog;
 use crate::error::{HostError, StartError};
 use crate::guest_text;
@@ -55,8 +55,8 @@ pub struct Vm {
     attach: Option<Attach>,
     hub: Arc<Hub>,
     client: Client,
-    /// As whom commands run that name none.
-    user: Option<String>,
+    /// What it was booted from.
+    origin: OriginV1,
     /// The hub holds it weakly.
     _link: Arc<dyn Link>,
     agent: Ready,
@@ -72,9 +72,9 @@ impl Vm {
     pub(crate) async fn start(builder: VmBuilder) -> Result<Self, StartError> {
         let hub = builder.hub()?;
         let socket = builder.bind()?;
-        let user = builder.user();
         let side = Arc::new(HubSide::new(Arc::clone(&hub)));
-        let machine = threads::run("forebay-start", move || builder.start_with(side)).await??;
+        let start = move || builder.start_with(side);
+        let (machine, origin) = threads::run("forebay-start", start).await??;
         let wired = Wired::new(machine, hub);
         match wait_for_agent(&wired.machine, &wired.hub).await {
             Ok(agent) => {
@@ -82,7 +82,7 @@ impl Vm {
                     pid1: agent.pid1_us.map(Duration::from_micros),
                     ready: agent.ready_us.map(Duration::from_micros),
                 });
-                Ok(wired.into_vm(agent, user, socket)?)
+                Ok(wired.into_vm(agent, origin, socket)?)
             }
             Err(reason) => {
                 let failure = wired.machine.boot_failure(reason);
@@ -263,7 +263,7 @@ impl Vm {
             attach,
             hub,
             client,
-            user: _,
+            origin: _,
             _link,
             agent: _,
         } = self;
@@ -325,7 +325,7 @@ impl Wired {
     pub(crate) fn into_vm(
         self,
         agent: Ready,
-        user: Option<String>,
+        origin: OriginV1,
         socket: Option<AttachSocket>,
     ) -> Result<Vm, AttachError> {
         let Self { machine, hub, link } = self;
@@ -334,11 +334,11 @@ impl Wired {
         Ok(Vm {
             attach: attach.transpose()?,
             machine,
-            client: match &user {
+            client: match origin.user() {
                 Some(user) => client.with_user(user),
                 None => client,
             },
-            user,
+            origin,
             hub,
             _link: link,
             agent,

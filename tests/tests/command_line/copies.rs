@@ -26,7 +26,7 @@ fn a_warm_vm_is_saved_restored_and_copied() {
     let path = dir.path().join("warm");
     let path = path.to_str().unwrap();
     let warm = ["--", "sh", "-c", "echo warm > /tmp/state; echo done"];
-    let out = in_image(&["snapshot"], &[&[path][..], &warm].concat());
+    let out = in_image(&["snapshot", "--cpus", "2"], &[&[path][..], &warm].concat());
     assert_eq!(
         (said(&out.stdout).as_str(), out.status.code()),
         ("done\n", Some(0))
@@ -47,6 +47,17 @@ fn a_warm_vm_is_saved_restored_and_copied() {
     assert_eq!(
         (said(&out.stdout).as_str(), out.status.code()),
         ("warm\ncopy\n", Some(5))
+    );
+
+    // The same VM without its memory.
+    let script = "ls /tmp/state; nproc; hostname; exit 5";
+    let fresh = ["restore", "--disk-only", "--hostname", "fresh", path, "--"];
+    let out = output(forebay(&[&fresh[..], &["sh", "-c", script]].concat()));
+    assert_eq!(
+        (said(&out.stdout).as_str(), out.status.code()),
+        ("2\nfresh\n", Some(5)),
+        "{}",
+        said(&out.stderr)
     );
 
     let uuid = "/proc/sys/kernel/random/uuid";

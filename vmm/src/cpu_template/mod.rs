@@ -5,11 +5,14 @@
 //! [`features`] has the table of names, [`xsave`] what saved state goes with them.
 
 mod features;
+mod saved;
 mod xsave;
 
 use kvm_bindings::{CpuId, kvm_cpuid_entry2};
 
 use crate::error::{HostError, UsageError};
+pub(crate) use saved::SavedTemplateV1;
+
 use features::{FEATURES, FLAGS, Feature, NEEDED};
 
 /// The builder's method.

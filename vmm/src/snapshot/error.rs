@@ -133,6 +133,18 @@ pub enum RestoreError {
         /// What is wrong with it.
         problem: RecordProblem,
     },
+    /// A VM like the one that was saved cannot be booted: what that one was booted from is not what
+    /// it was.
+    #[error(
+        "the VM was booted from {}, which {why}; to boot one from other files name them to a builder",
+        path.display()
+    )]
+    Origin {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The guest uses what this host's processor, or its KVM, does not have.
     #[error(
         "the guest was given a processor feature that this host's KVM does not offer: CPUID leaf \

@@ -9,7 +9,7 @@ use super::Vm;
 use crate::pause::{PauseError, PausedMachine};
 use crate::snapshot::SnapshotError;
 use crate::snapshot::directory::{self, SnapshotReport, State};
-use crate::template::{self, Parts, Template, VmV1};
+use crate::template::{self, Parts, Template};
 
 /// What the agent has, for a [`Vm::snapshot`] or [`Vm::template`], to freeze what runs.
 const QUIESCE_WITHIN: Duration = Duration::from_secs(10);
@@ -159,7 +159,7 @@ impl Paused<'_> {
     /// As [`SnapshotError`] says. Where the host fails to map memory anew in the middle, the VM has
     /// lost its own and is ended for [`StopReason::Host`](crate::StopReason::Host).
     pub fn template(&self) -> Result<Template, SnapshotError> {
-        let (machine, exec, vm) = self.state()?;
+        let (machine, exec) = self.state()?;
         let frozen = self.machine.freeze()?;
         tracing::debug!(
             copied = frozen.copied,
@@ -169,7 +169,7 @@ impl Paused<'_> {
         Ok(Template::new(Parts {
             machine,
             exec,
-            vm,
+            vm: self.vm.origin.clone(),
             memory: frozen.image,
         }))
     }
@@ -186,8 +186,9 @@ impl Paused<'_> {
         directory: impl AsRef<Path>,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<SnapshotReport, SnapshotError> {
-        let (machine, exec, vm) = self.state()?;
-        template::write(directory.as_ref(), machine, &exec, &vm, |file| {
+        let (machine, exec) = self.state()?;
+        let vm = &self.vm.origin;
+        template::write(directory.as_ref(), machine, &exec, vm, |file| {
             self.machine.write_memory(file, &mut |done, total| {
                 progress(done, total);
                 Ok(())
@@ -196,13 +197,12 @@ impl Paused<'_> {
     }
 
     /// All of the VM but its memory.
-    fn state(&self) -> Result<(State, SavedConn, VmV1), SnapshotError> {
+    fn state(&self) -> Result<(State, SavedConn), SnapshotError> {
         if !self.vm.agent.can(QUIESCE) {
             return Err(SnapshotError::Agent);
         }
         let exec = self.vm.hub.save()?;
-        let user = self.vm.user.clone();
-        Ok((self.machine.save()?, exec, VmV1 { user }))
+        Ok((self.machine.save()?, exec))
     }
 
     /// Lets the guest go on, as dropping this does.
