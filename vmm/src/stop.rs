@@ -74,8 +74,8 @@ pub enum StopReason {
         /// All vCPUs were halted with interrupts off: the guest had stopped by itself.
         halted: bool,
     },
-    /// The host could not provide some of the guest's memory: the file that it is mapped from was cut
-    /// short, or cannot be read.
+    /// The host could not provide some of the guest's memory: it has none left, or the snapshot's file
+    /// that it is mapped from was cut short or cannot be read.
     MemoryLost,
     /// A system call of the host failed while the VM ran.
     Host {
@@ -166,9 +166,9 @@ impl fmt::Display for StopReason {
                 }
             }
             Self::MemoryLost => f.write_str(
-                "the host could not provide some of the guest's memory: the memory file of the \
-                 snapshot that it runs from was cut short or cannot be read; leave a snapshot's \
-                 files alone while VMs run from it",
+                "the host could not provide some of the guest's memory: it has none left to give, or, \
+                 of a VM that runs from a snapshot, the memory file was cut short or cannot be read; \
+                 leave a snapshot's files alone while VMs run from it",
             ),
             Self::Host { error } => write!(f, "the host failed: {error}"),
             Self::Internal { thread, message } => write!(
