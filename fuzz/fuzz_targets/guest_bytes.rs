@@ -162,8 +162,8 @@ impl World {
                     _ => {}
                 }
             }
-            while let Some((_, total)) = self.guest.poll_acked() {
-                assert!(total > 0);
+            while let Some((_, acked)) = self.guest.poll_acked() {
+                assert!(self.spoilt || acked.total > 0);
             }
         }
         Ok(())
@@ -177,10 +177,10 @@ impl World {
                 return;
             };
             if header.kind == ToGuest::OutputAck.to_wire()
-                && let Ok(total) = body.try_into()
+                && let Some(total) = body.first_chunk()
             {
                 // It may name an execution of which nothing is known any more.
-                let total = u64::from_le_bytes(total);
+                let total = u64::from_le_bytes(*total);
                 let sent = self.sent.get(&header.exec).copied().unwrap_or(0);
                 self.acked.insert(header.exec, total.min(sent));
             }

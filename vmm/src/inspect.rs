@@ -85,6 +85,9 @@ pub struct ExecutionView {
     pub stdin_waits_for: &'static str,
     /// How long stdin has waited for each: its writer, the channel, the command that reads it.
     pub stdin_stalls: StallsView,
+    /// Nobody holds it: it was left, or survived a restore, and can be
+    /// [adopted](crate::Client::adopt).
+    pub adoptable: bool,
 }
 
 /// How long one direction of an execution has waited for each of the three that it can wait for, in
@@ -165,6 +168,7 @@ impl From<ExecView> for ExecutionView {
             stdin,
             stdin_waits_for,
             stdin_stalls,
+            adoptable,
         } = view;
         Self {
             id: id.get(),
@@ -188,6 +192,7 @@ impl From<ExecView> for ExecutionView {
             stdin,
             stdin_waits_for,
             stdin_stalls: stdin_stalls.into(),
+            adoptable,
         }
     }
 }

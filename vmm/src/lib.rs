@@ -118,11 +118,11 @@ pub use vm::{Paused, Quiesced, Vm};
 
 #[doc(no_inline)]
 pub use forebay_exec::{
-    Adopted, AttachError, AttachInspector, Client, ConnectError, ControlError, Exec, ExecControl,
-    ExecError, ExecEvent, ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts, ExecReader,
-    ExecSink, Exit, ExitStatus, Failure, FailureKind, Limits, Progress, QuiesceError, Ready,
-    RenewError, Renewal, Resource, Secret, Signal, Stdin, StdinError, Stream, TerminalSize,
-    UnknownResource, Usage, WriteError,
+    AdoptError, Adopted, AttachError, AttachInspector, Client, ConnectError, ControlError, Exec,
+    ExecControl, ExecError, ExecEvent, ExecExit, ExecHandle, ExecId, ExecOutput, ExecParts,
+    ExecReader, ExecSink, Exit, ExitStatus, Failure, FailureKind, LeaveError, Limits, Progress,
+    QuiesceError, Ready, RenewError, Renewal, Resource, Secret, Signal, Stdin, StdinError, Stream,
+    TerminalSize, UnknownResource, Usage, WriteError,
 };
 #[doc(no_inline)]
 pub use forebay_images::{Image, ImageConfig, MemoryNeed};

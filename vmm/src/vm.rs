@@ -16,6 +16,8 @@ use forebay_exec::{
     Adopted, AttachError, AttachServer, AttachSocket, Client, Exec, ExecId, Hub, Link, Ready,
 };
 
+#[cfg(doc)]
+use crate::ExecHandle;
 use crate::boot_report::{BootReport, GuestTimes};
 use crate::builder::{OriginV1, VmBuilder};
 use crate::console_log::ConsoleLog;
@@ -172,17 +174,18 @@ impl Vm {
         Restore::from_directory(directory.into())
     }
 
-    /// The executions that were alive in the template or snapshot that this VM came of, or had ended
-    /// unread, as far as nobody has decided on them, in the order of their ids: see
-    /// [`Survivors::Adopt`].
+    /// The executions that nobody holds and somebody may, in the order of their ids: those that were
+    /// alive in the template or snapshot that this VM came of, or had ended unread, as far as nobody
+    /// has decided on them (see [`Survivors::Adopt`]), and those that were
+    /// [left](ExecHandle::leave) since.
     #[must_use]
     pub fn survivors(&self) -> Vec<ExecId> {
         self.hub.adoptable()
     }
 
     /// Takes over one of the [`survivors`](Self::survivors), with the bytes of its streams at which
-    /// it was saved: whoever goes on there misses nothing and has nothing twice. `None` if it is none
-    /// of them.
+    /// it was saved or left: whoever goes on there misses nothing and has nothing twice. `None` if it is
+    /// none of them; [`Client::adopt`] says why.
     ///
     /// ```no_run
     /// # async fn example(template: forebay::Template) -> Result<(), Box<dyn std::error::Error>> {

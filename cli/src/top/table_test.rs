@@ -123,6 +123,7 @@ fn look() -> View {
             stdin: "open",
             stdin_waits_for: "link",
             stdin_stalls,
+            adoptable: true,
         }],
     }
 }

@@ -67,6 +67,10 @@ impl Client {
         self.program(OsStr::new("sh")).arg("-c").arg(line)
     }
 
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
     fn program(&self, program: &OsStr) -> Exec {
         let exec = Exec::new(Arc::clone(&self.hub), program);
         match &self.user {

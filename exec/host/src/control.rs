@@ -77,7 +77,7 @@ impl Lease {
     }
 
     pub(crate) async fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
-        if !self.terminal {
+        if !self.on_terminal() {
             return Err(ControlError::NoTerminal);
         }
         if !size.is_possible() {

@@ -1,5 +1,5 @@
 //! What can go wrong, one enum per operation: running a command, writing its stdin, controlling
-//! it, bringing the guest to rest, renewing it. "Never ran", "ran and exited" and "connection lost" are different things here, and a
+//! it, leaving it and taking it over, bringing the guest to rest, renewing it. "Never ran", "ran and exited" and "connection lost" are different things here, and a
 //! program that exits with 1 is none of them.
 
 use std::io;
@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use forebay_exec_proto::host as proto;
 
+use crate::ExecId;
 use crate::failure::{Failure, StdinError};
+use crate::handle::ExecHandle;
 use crate::output::ExecOutput;
 
 /// A command could not be run, or its result cannot be known.
@@ -142,6 +144,86 @@ pub enum ControlError {
         /// Why.
         reason: String,
     },
+}
+
+/// An execution was not left running for somebody else. Nothing happened to it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaveError {
+    /// A sink or control of it lives elsewhere, which could act on it when it is somebody else's.
+    #[error(
+        "a sink or control of the execution lives elsewhere; put the sink back into the handle, and \
+         drop the control, before leaving"
+    )]
+    Shared(ExecHandle),
+    /// It has ended, or its VM is gone: the handle tells which, with the output that is left.
+    #[error("the execution has ended, there is nothing to leave running")]
+    Ended(ExecHandle),
+}
+
+impl LeaveError {
+    /// The handle, which is as it was.
+    #[must_use]
+    pub fn into_handle(self) -> ExecHandle {
+        match self {
+            Self::Shared(handle) | Self::Ended(handle) => handle,
+        }
+    }
+}
+
+/// An execution could not be taken over, or looked for. Nothing happened to it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdoptError {
+    /// There is none with this id: it never was, or has ended and was read.
+    #[error("the VM has no execution {id}; ids are those that leaving it gave")]
+    Unknown {
+        /// The id.
+        id: ExecId,
+    },
+    /// Somebody holds it: it was not left, or was adopted before.
+    #[error("execution {id} is somebody else's; only what was left running can be adopted")]
+    Held {
+        /// The id.
+        id: ExecId,
+    },
+    /// It was detached, or discarded after a restore: its output is thrown away.
+    #[error(
+        "execution {id} was detached, and nobody can hold it again; leave what is to be adopted"
+    )]
+    Discarded {
+        /// The id.
+        id: ExecId,
+    },
+    /// This connection has as many executions as the VM allows, and none was adopted.
+    #[error("the client already has {active} of at most {limit} executions (max_executions)")]
+    AtCapacity {
+        /// The VM's `max_executions`.
+        limit: u32,
+        /// Executions of this connection.
+        active: u32,
+    },
+    /// The VM's program gave another reason.
+    #[error("the execution was not handed over: {0}")]
+    Refused(Failure),
+    /// The VM, or the connection to it, is gone.
+    #[error("the VM is gone: {reason}")]
+    VmGone {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl From<proto::StartError> for AdoptError {
+    fn from(error: proto::StartError) -> Self {
+        match error {
+            proto::StartError::AtCapacity { limit, active } => Self::AtCapacity { limit, active },
+            proto::StartError::Closed(reason) => Self::VmGone { reason },
+            other => Self::VmGone {
+                reason: other.to_string(),
+            },
+        }
+    }
 }
 
 /// The guest's commands were not frozen. Nothing is.

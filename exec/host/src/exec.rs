@@ -296,7 +296,6 @@ impl Exec {
     pub async fn spawn(self) -> Result<ExecHandle, ExecError> {
         let piped = self.stdin.0 == host::Stdin::Pipe;
         let (require_bounds, timeout) = (self.require_bounds, self.timeout);
-        let terminal = self.terminal.is_some();
         let (hub, request, stdin) = self.into_request()?;
         // Encoded before the lock is taken, and kept until it is free again: a refused start is
         // dropped by the hub, but the caller's stdin bytes must not end in there.
@@ -309,7 +308,7 @@ impl Exec {
         }
         let id = hub.step(|inner| inner.start(start.clone()))?;
         // From here on a drop of this future is a drop of the last handle.
-        let lease = Lease::new(hub, id, terminal);
+        let lease = Lease::new(hub, id);
         drop(start);
         tracing::debug!(exec = %id, "admitted");
         let first = poll_fn(|cx| {

@@ -32,8 +32,9 @@ const BATCH: usize = 32;
 /// |---|---|
 /// | the handle, while an [`ExecSink`] or [`ExecControl`] lives | the command runs on; its output is discarded as it comes, so that it never waits for a reader |
 /// | the last of handle, parts, sink and controls | everything in the execution is killed |
-/// | any of them, after [`detach`](Self::detach) | nothing is killed |
-/// | an attached client's connection, as when its process ends | everything of it is killed, detached or not |
+/// | any of them, after [`detach`](Self::detach) | nothing is killed, output is discarded |
+/// | nothing, since the handle was [left](Self::leave) | the command runs on until somebody [adopts](crate::Client::adopt) it |
+/// | an attached client's connection, as when its process ends | everything of it is killed, detached or not, unless it was left |
 ///
 /// An untaken stdin is closed when the handle goes. The execution's slot is free when its
 /// process has exited and its output was read, or discarded as above.
@@ -109,15 +110,26 @@ impl ExecHandle {
         }
     }
 
-    /// The execution's id: never used again in this VM's life.
+    /// The execution's id: never used again in this VM's life. Over an attach socket it is one of the
+    /// client's own.
     #[must_use]
     pub fn id(&self) -> ExecId {
         self.lease.id()
     }
 
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    /// How many parts of this handle hold its lease.
+    pub(crate) fn parts(&self) -> usize {
+        // Itself and the readers.
+        3 + usize::from(self.stdin.is_some())
+    }
+
     /// The program's process id in the guest. For people and logs: signals go by
     /// [`signal`](Self::signal), which cannot reach another process. Zero for an execution that was
-    /// [adopted](crate::Hub::adopt) before its program ran, until it does.
+    /// [adopted](crate::Client::adopt) before its program ran, until it does.
     #[must_use]
     pub fn pid(&self) -> u32 {
         match self.pid {
@@ -158,6 +170,19 @@ impl ExecHandle {
     /// The sink that writes its stdin, once; `None` if stdin is not piped or was taken.
     pub fn take_stdin(&mut self) -> Option<ExecSink> {
         self.stdin.take()
+    }
+
+    /// Puts a sink back that [`take_stdin`](Self::take_stdin) gave, so that stdin is as if it had not
+    /// been taken: dropping the sink would end it.
+    ///
+    /// # Errors
+    /// The sink is of another execution.
+    pub fn put_stdin_back(&mut self, sink: ExecSink) -> Result<(), ExecSink> {
+        if !Arc::ptr_eq(sink.lease(), &self.lease) {
+            return Err(sink);
+        }
+        self.stdin = Some(sink);
+        Ok(())
     }
 
     /// Waits for the end. Discards what was not read of the output, now and as it comes, and
@@ -257,7 +282,8 @@ impl ExecHandle {
     /// that lives keeps working, and dropping it no longer kills.
     ///
     /// Over an attach socket that holds until the client's [connection](crate::Client::connect) ends,
-    /// which kills everything that the client has started, detached or not.
+    /// which kills everything that the client has started, detached or not. What is to outlive it, or
+    /// to be read by somebody else, is [left](Self::leave).
     pub fn detach(self) -> ExecId {
         self.lease.detach();
         self.lease.id()

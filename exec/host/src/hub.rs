@@ -36,7 +36,7 @@ use forebay_exec_proto::{HEADER_LEN, Limits, Ready};
 use crate::chunks::Chunks;
 use crate::clock;
 use crate::error::ExecError;
-use crate::sync::{Mutex, MutexGuard, Notify};
+use crate::sync::{Mutex, MutexGuard, Notify, Semaphore};
 
 pub use quiesce::QuiesceTicket;
 pub use snapshot::Adopted;
@@ -80,6 +80,10 @@ pub struct Hub {
     pub(crate) control_room: Notify,
     /// Wakes whoever waits for the guest to come to rest, or to be renewed.
     rest: Notify,
+    /// Whose look at the relay's VM it is.
+    pub(crate) looks: Semaphore,
+    /// Wakes whoever waits for the answer to that.
+    pub(crate) looked: Notify,
     chunks: Arc<Chunks>,
     /// Dropped with the hub: what ends with its last user.
     kept: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -119,6 +123,8 @@ impl Hub {
             ready: Notify::new(),
             control_room: Notify::new(),
             rest: Notify::new(),
+            looks: Semaphore::new(1),
+            looked: Notify::new(),
             kept: OnceLock::new(),
         })
     }
@@ -276,7 +282,15 @@ impl Hub {
     /// The state of the connection and of every execution, by name, for people.
     #[must_use]
     pub fn inspect(&self) -> View {
-        self.lock().conn.inspect()
+        let inner = self.lock();
+        let mut view = inner.conn.inspect();
+        inner.mark_adoptable(&mut view);
+        view
+    }
+
+    /// Whether the VM is another program's, behind its attach socket.
+    pub(crate) fn faces_relay(&self) -> bool {
+        self.lock().conn.faces_relay()
     }
 
     /// Does one thing under the lock, then wakes and kicks whom it concerns.
@@ -310,7 +324,7 @@ impl Hub {
     }
 
     fn carry_out(&self, due: Due) {
-        due.carry_out(&self.ready, &self.control_room, &self.rest);
+        due.carry_out(&self.ready, &self.control_room, &self.rest, &self.looked);
     }
 
     /// Does one thing under the lock for the device, which holds locks of its own: whom it

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use forebay_exec_proto::host::{Conn, Terminal};
-use forebay_exec_proto::{ExecId, Stream};
+use forebay_exec_proto::host::{Conn, ControlError, Terminal};
+use forebay_exec_proto::{ExecId, Stream, Timeout};
 
 use crate::attach;
 use crate::error::ExecError;
@@ -21,25 +21,25 @@ use crate::waiting::Half;
 /// One execution, shared by its handle, readers, sink and controls.
 ///
 /// Dropping the last one kills the command unless it was detached, discards its output, and
-/// leaves the slot to be freed by the guest's confirmation.
+/// leaves the slot to be freed by the guest's confirmation; unless it was left.
 #[derive(Debug)]
 pub(crate) struct Lease {
     hub: Arc<Hub>,
     id: ExecId,
-    /// The command has a terminal, which a size can be meant for.
-    pub(crate) terminal: bool,
     detached: AtomicBool,
+    /// It is whoever's who adopts it: nothing that is left of this lease does anything to it.
+    left: AtomicBool,
     /// Whose write or close it is: callers in the order in which they came.
     pub(crate) stdin_turn: Semaphore,
 }
 
 impl Lease {
-    pub(crate) fn new(hub: Arc<Hub>, id: ExecId, terminal: bool) -> sync::Arc<Self> {
+    pub(crate) fn new(hub: Arc<Hub>, id: ExecId) -> sync::Arc<Self> {
         sync::Arc::new(Self {
             hub,
             id,
-            terminal,
             detached: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             stdin_turn: Semaphore::new(1),
         })
     }
@@ -91,7 +91,29 @@ impl Lease {
         self.detached.store(true, Ordering::Relaxed);
     }
 
+    /// The command has a terminal, which a size can be meant for.
+    pub(crate) fn on_terminal(&self) -> bool {
+        self.step(|inner, id| inner.conn.on_terminal(id))
+    }
+
+    /// Lets go of the execution for whoever adopts it, with what is left of its deadline if that was
+    /// kept elsewhere. Facing a relay this only asks.
+    pub(crate) fn leave(&self, timeout: Option<Timeout>) -> Result<(), ControlError> {
+        let (here, waiting) = self.step(|inner, id| inner.leave(id, timeout))?;
+        self.left.store(here, Ordering::Relaxed);
+        // The wakers go outside the lock.
+        drop(waiting);
+        Ok(())
+    }
+
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn discard(&self, stream: Stream) {
+        if self.is_left() {
+            return;
+        }
         self.step(|inner, id| inner.conn.discard(id, stream));
     }
 
@@ -103,6 +125,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if self.is_left() {
+            return;
+        }
         let kill = !self.detached.load(Ordering::Relaxed);
         // Whoever waited cannot any more; the wakers go outside the lock.
         let waiting = self.hub.step(|inner| inner.release(self.id, kill));

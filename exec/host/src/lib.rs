@@ -19,6 +19,7 @@
 //! | `sync` | the threading primitives: std's and tokio's, or loom's in the model tests |
 //! | `waiting` | who waits for which half of an execution |
 //! | `lease` | what keeps an execution alive, and what its end means |
+//! | `adopt` | leaving an execution running, and taking one over |
 //! | `attach` | the socket by which other processes run commands in the VM; both its ends |
 //! | `client`, `exec` | the application's door; building, checking and starting a request |
 //! | `resource`, `group_limits`, `terminal` | what a request may ask for beside words |
@@ -45,6 +46,7 @@
     )
 )]
 
+mod adopt;
 mod attach;
 mod chunks;
 mod client;
@@ -88,7 +90,9 @@ pub use attach::{
 };
 pub use client::Client;
 pub use control::ExecControl;
-pub use error::{ControlError, ExecError, QuiesceError, RenewError, WriteError};
+pub use error::{
+    AdoptError, ControlError, ExecError, LeaveError, QuiesceError, RenewError, WriteError,
+};
 pub use event::ExecEvent;
 pub use exec::{Exec, Stdin};
 pub use failure::{Failure, FailureKind, StdinError};

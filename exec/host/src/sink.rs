@@ -139,6 +139,12 @@ impl ExecSink {
     }
 }
 
+impl ExecSink {
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+}
+
 impl Drop for ExecSink {
     fn drop(&mut self) {
         commit_close(&self.lease);
@@ -257,6 +263,9 @@ impl AsyncWrite for ExecSink {
 
 /// Takes no further write; the EOF follows the writes that were called before.
 fn commit_close(lease: &Lease) {
+    if lease.is_left() {
+        return;
+    }
     lease.step(|inner, id| {
         let Some(sink) = inner.sink(id) else { return };
         sink.closing = true;

@@ -175,10 +175,17 @@ kinds! {
         Signal = 0x13,
         /// Kill everything in the execution; no payload.
         Kill = 0x14,
-        /// Cumulative output units released; payload is a `u64`.
+        /// Cumulative output units released; payload is a `u64`. To a relay two more follow: how many
+        /// bytes of stdout and of stderr that are, counted from the execution's start.
         OutputAck = 0x15,
         /// The terminal's new size; payload is rows and columns (`u16` each).
         Resize = 0x16,
+        /// Asks a relay to let the execution go on for whoever adopts it ([`crate::Leave`]). An
+        /// agent does not know it.
+        Leave = 0x17,
+        /// Asks a relay for an execution of its VM that nobody holds, by its id there (`u64`); in
+        /// the place of a request, with a new id of this connection. An agent does not know it.
+        Adopt = 0x18,
     }
 }
 
@@ -209,6 +216,15 @@ kinds! {
         Exited = 0x95,
         /// The program never ran ([`crate::Failure`]); last frame of the execution.
         Failed = 0x96,
+        /// A relay's answer to `Leave`: the execution's id in the VM (`u64`); last frame of the
+        /// execution.
+        Left = 0x97,
+        /// A relay's answer to `Adopt` ([`crate::Adopted`]); first frame of the execution. `Started`
+        /// follows if nobody was told of it yet.
+        Adopted = 0x98,
+        /// The command ended by a deadline that the relay's VM keeps ([`crate::TimedOut`]); last
+        /// frame of the execution.
+        TimedOut = 0x99,
     }
 }
 

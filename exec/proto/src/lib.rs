@@ -67,9 +67,9 @@ pub use frame::{CHUNK_CHARGE, FRAME_MAX, HEADER_LEN, Header, Stream};
 pub use id::{ExecId, IdSpaceExhausted};
 pub use limits::{LimitError, Limits};
 pub use message::{
-    Answer, Bootstrap, ByteVec, CAPABILITIES, EnvVar, ExitStatus, Failure, FailureKind, QUIESCE,
-    Quiesce, RLIMITS_MAX, Ready, Renew, Renewal, Request, Resources, Rlimit, Secret, StdinError,
-    StdinMode, TerminalSize, Usage,
+    Adopted, Answer, Bootstrap, ByteVec, CAPABILITIES, EnvVar, ExitStatus, Failure, FailureKind,
+    Leave, QUIESCE, Quiesce, RLIMITS_MAX, Ready, Renew, Renewal, Request, Resources, Rlimit,
+    Secret, StdinError, StdinMode, TerminalSize, TimedOut, Timeout, Usage,
 };
 
 /// Version of the frame layout and of the rules. Both ends name theirs in the first message;

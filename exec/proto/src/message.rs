@@ -4,6 +4,7 @@
 //! fields. Not so in a [`Request`]: what it asks for is done whole or refused. Byte strings are bytes: argv, environment and paths of a Linux program need not be
 //! UTF-8.
 
+mod adoption;
 mod rest;
 
 use alloc::string::String;
@@ -15,6 +16,7 @@ use minicbor::{Decode, Encode};
 use crate::limits::Limits;
 use crate::{REQUEST_MAX, TEXT_MAX, WORD_CHARGE};
 
+pub use adoption::{Adopted, Leave, TimedOut, Timeout};
 pub use rest::{Answer, Quiesce, Renew, Renewal, Secret};
 
 /// One environment variable.

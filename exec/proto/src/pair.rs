@@ -83,6 +83,8 @@ pub struct Pair {
     pub renewed: Vec<crate::Renew>,
     /// Renewals fail for want of entropy.
     pub dull: bool,
+    /// What a client asked of a relay, for the test to answer.
+    pub asked: Vec<guest::Event>,
 }
 
 pub fn argv(words: &[&str]) -> Request {
@@ -124,12 +126,13 @@ impl Pair {
             frozen: false,
             renewed: Vec::new(),
             dull: false,
+            asked: Vec::new(),
         }
     }
 
     /// Both ends as a snapshot brings them back: the host's by way of the bytes of a state file,
     /// the guest's as it lies in guest memory. What is on its way to the guest is in the device's
-    /// rings, and stays. No output may have been passed on by a relay.
+    /// rings, and stays.
     pub fn restored(&self) -> Self {
         let saved = self.host.save().unwrap();
         let read = host::SavedConn::decode(&saved.encode()).unwrap();
@@ -159,6 +162,7 @@ impl Pair {
             frozen: self.frozen,
             renewed: self.renewed.clone(),
             dull: self.dull,
+            asked: self.asked.clone(),
         }
     }
 
@@ -260,6 +264,7 @@ impl Pair {
                 );
                 self.guest.started(id, 100);
             }
+            guest::Event::Adopt { .. } | guest::Event::Leave { .. } => self.asked.push(event),
             guest::Event::StdinData(_) | guest::Event::PowerOff { .. } => {}
             guest::Event::StdinEof(id) => {
                 if let Some(command) = self.commands.get_mut(&id) {

@@ -77,6 +77,8 @@ impl Agent {
             }
             Event::Quiesce(quiesce) => self.quiesce(&quiesce),
             Event::Renew(renew) => self.renew(&renew),
+            // A relay alone is asked for these, and the connection of an agent refuses them.
+            Event::Adopt { .. } | Event::Leave { .. } => {}
             Event::PowerOff { reboot, grace_ms } => {
                 let end = if reboot { End::Reboot } else { End::PowerOff };
                 self.begin_shutdown(end, Duration::from_millis(u64::from(grace_ms)));

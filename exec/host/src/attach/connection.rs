@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use forebay_exec_proto::host::Config;
-use forebay_exec_proto::{FRAME_MAX, GENERATION, Limits};
+use forebay_exec_proto::{FRAME_MAX, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
@@ -55,12 +55,13 @@ pub(super) const SERVER_LEFT: &str = "the program that has the VM closed the att
 impl Client {
     /// Attaches to a VM of another program, by the socket that it was given as its
     /// `attach_socket`. What the client starts has ids of its own and is seen by this client
-    /// alone; limits and the count of executions are the VM's.
+    /// alone, unless it is left for others; limits and the count of executions are the VM's.
     ///
     /// The connection has one thread and needs no runtime. It ends with the last clone of the
     /// client and the last handle, sink, reader or control that came from it, and with the VM or
-    /// its program; every execution of the client is killed then, detached ones included. What
-    /// has not ended by then fails with [`ExecError::VmGone`].
+    /// its program; every execution of the client is killed then, detached ones included, but not
+    /// those that it has [left](crate::ExecHandle::leave). What has not ended by then fails with
+    /// [`ExecError::VmGone`].
     ///
     /// Dropping the future ends the connection.
     ///
@@ -263,7 +264,7 @@ pub(super) fn admitted(
         Err(Unusable::Foreign) => Err(ConnectError::Foreign { path }),
         Err(Unusable::Generation(theirs)) => Err(ConnectError::Generation {
             path,
-            ours: GENERATION,
+            ours: preamble::GENERATION,
             theirs,
         }),
     }

@@ -39,7 +39,11 @@ const EXECUTIONS_MAX: usize = 1 << 16;
 
 /// The server's answer to a client's question.
 pub(super) fn page(hub: &Hub, after: u64) -> Inspection {
-    hub.step(|inner| inner.conn.inspection(after))
+    hub.step(|inner| {
+        let mut page = inner.conn.inspection(after);
+        inner.mark_adoptable(&mut page.view);
+        page
+    })
 }
 
 /// Looks at a VM of another program, over its attach socket. Runs nothing there.

@@ -33,7 +33,7 @@
 //! |---|---|
 //! | `socket`, `lock` | the file: its permissions, who may replace it, who removes it |
 //! | `preamble`, `last_words` | the first 64 bytes; the frame that says why a connection ends |
-//! | `refusal` | a refused start as a message and back |
+//! | `refusal` | a refused start or adoption as a message and back |
 //! | `server` | the thread: who is accepted, and the end |
 //! | `clients` | whoever is attached: greeting, fair turns, parting |
 //! | `complaints` | how often that may be logged |
@@ -75,7 +75,7 @@ pub use inspect::AttachInspector;
 pub use server::AttachServer;
 pub use socket::AttachSocket;
 
-pub(crate) use refusal::capacity;
+pub(crate) use refusal::{capacity, not_adopted};
 
 #[cfg(test)]
 mod tests;

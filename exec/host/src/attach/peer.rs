@@ -74,7 +74,7 @@ impl From<PeerFault> for Goodbye {
     }
 }
 
-/// A client. Dropping it closes its socket and kills its executions.
+/// A client. Dropping it closes its socket and kills its executions, but those that it has left.
 #[derive(Debug)]
 pub(super) struct Peer {
     number: u64,
@@ -256,9 +256,9 @@ impl Peer {
     fn take(&mut self, bytes: &[u8]) -> Result<(), Goodbye> {
         self.conn.handle_bytes(bytes)?;
         // First, since what was consumed may make the room that a request behind it needs.
-        while let Some((id, total)) = self.conn.poll_acked() {
+        while let Some((id, acked)) = self.conn.poll_acked() {
             if let Some(exec) = self.execs.get_mut(&id) {
-                exec.acked(total);
+                exec.acked(acked).map_err(Goodbye::Fault)?;
                 self.drop_if_over(id);
             }
         }
@@ -303,6 +303,16 @@ impl Peer {
             }
             Event::Start { id, request } => {
                 self.start(id, request);
+                Ok(Some(id))
+            }
+            Event::Adopt { id, of } => {
+                self.adopt(id, of);
+                Ok(Some(id))
+            }
+            Event::Leave { id, leave } => {
+                if let Some(exec) = self.execs.get_mut(&id) {
+                    exec.leave(leave);
+                }
                 Ok(Some(id))
             }
             Event::StdinData(id) => Ok(Some(id)),
@@ -357,7 +367,6 @@ impl Peer {
             StdinMode::Null => host::Stdin::Null,
             StdinMode::Pipe => host::Stdin::Pipe,
         };
-        let terminal = request.terminal.is_some();
         let start = match Start::new(request, stdin) {
             Ok(start) => start,
             Err(error) => return self.conn.failed(id, refusal::unsent(error)),
@@ -369,7 +378,7 @@ impl Peer {
                 .failed(id, refusal::unread(waiting, REQUESTS_HELD));
         }
         let ringer = Ringer::new(Cause::Exec(self.number, id), &self.bell);
-        match Relayed::start(&self.hub, &start, terminal, ringer) {
+        match Relayed::start(&self.hub, &start, ringer) {
             Ok(exec) => {
                 tracing::debug!(client = self.number, %id, exec = %exec.vm_id(), "admitted");
                 self.execs.insert(id, exec);
@@ -378,6 +387,22 @@ impl Peer {
             Err(error) => {
                 tracing::debug!(client = self.number, %id, %error, "refused");
                 self.conn.failed(id, refusal::failure(&error));
+            }
+        }
+    }
+
+    /// Hands an execution of the VM over that nobody holds. A refusal is the execution's failure.
+    fn adopt(&mut self, id: ExecId, of: ExecId) {
+        let ringer = Ringer::new(Cause::Exec(self.number, id), &self.bell);
+        match Relayed::adopt(&self.hub, of, ringer) {
+            Ok((exec, adopted)) => {
+                tracing::debug!(client = self.number, %id, exec = %of, "adopted");
+                self.execs.insert(id, exec);
+                self.conn.adopted(id, adopted);
+            }
+            Err(error) => {
+                tracing::debug!(client = self.number, %id, %error, "not adopted");
+                self.conn.failed(id, refusal::adoption(&error));
             }
         }
     }

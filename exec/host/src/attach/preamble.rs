@@ -12,7 +12,11 @@
 //! that are possible. The layout up to `generation` never changes, so that two versions can tell
 //! each other apart. What follows is the client's bootstrap.
 
-use forebay_exec_proto::{GENERATION, Limits};
+use forebay_exec_proto::Limits;
+
+/// Version of what a client and the server say to each other beyond what a port carries: since 2 an
+/// acknowledgement says what of each stream it stands for, and executions are left and adopted.
+pub(super) const GENERATION: u32 = 2;
 
 /// Bytes of a preamble.
 pub(super) const LEN: usize = 64;

@@ -1,14 +1,18 @@
-//! A start that the VM refused, as the failure that tells the client, and back.
+//! A start or an adoption that the VM refused, as the failure that tells the client, and back.
 //!
 //! The message is written to be read by people; the client finds the numbers in it again.
 
 use forebay_exec_proto::host::StartError;
-use forebay_exec_proto::{Failure, FailureKind};
+use forebay_exec_proto::{ExecId, Failure, FailureKind};
 
-use crate::error::ExecError;
+use crate::error::{AdoptError, ExecError};
 
 /// The step that fails when the VM takes no further execution.
 const ADMISSION: &str = "admission";
+
+const ADOPT_UNKNOWN: &str = "adopt: unknown";
+const ADOPT_HELD: &str = "adopt: held";
+const ADOPT_DISCARDED: &str = "adopt: discarded";
 
 /// Says why an execution was not admitted.
 pub(super) fn failure(error: &ExecError) -> Failure {
@@ -63,6 +67,43 @@ fn at_capacity(limit: u32, active: u32) -> Failure {
         errno: None,
         stage: ADMISSION.to_owned(),
         message: format!("{active} of at most {limit} executions are active"),
+    }
+}
+
+/// Says why an execution was not handed over. The stage is what the client knows it by.
+pub(super) fn adoption(error: &AdoptError) -> Failure {
+    let stage = match error {
+        AdoptError::Unknown { .. } => ADOPT_UNKNOWN,
+        AdoptError::Held { .. } => ADOPT_HELD,
+        AdoptError::Discarded { .. } => ADOPT_DISCARDED,
+        AdoptError::VmGone { reason } => return lost(reason),
+        _ => "adopt",
+    };
+    Failure {
+        kind: FailureKind::Other,
+        errno: None,
+        stage: stage.to_owned(),
+        message: error.to_string(),
+    }
+}
+
+/// Says that an execution that was killed is not left to anybody.
+pub(super) fn killed() -> Failure {
+    Failure {
+        kind: FailureKind::Other,
+        errno: None,
+        stage: "leave".to_owned(),
+        message: "it was killed before it was left".to_owned(),
+    }
+}
+
+/// Why the execution `id` was not handed over.
+pub(crate) fn not_adopted(failure: &Failure, id: ExecId) -> AdoptError {
+    match &*failure.stage {
+        ADOPT_UNKNOWN => AdoptError::Unknown { id },
+        ADOPT_HELD => AdoptError::Held { id },
+        ADOPT_DISCARDED => AdoptError::Discarded { id },
+        _ => AdoptError::Refused(failure.into()),
     }
 }
 

@@ -7,9 +7,12 @@
 //!  output_read              ◄── whole chunks ────────  take_forwarded (releases nothing)
 //!  poll_acked               ── totals ───────────────► release_forwarded
 //!  exited, failed           ◄── when nothing is held ─ terminal
+//!  adopted                  ◄── where it stands ─────  Inner::adopt, standing
+//!  left                     ◄── its id ──────────────  Lease::leave
 //! ```
 //!
-//! It holds counters and no bytes. Both sides' totals are of the same units, since a chunk of the
+//! It holds counters and no bytes: output that the client has not acknowledged is kept by the VM's
+//! connection, should the client leave the execution. Both sides' totals are of the same units, since a chunk of the
 //! VM is a chunk for the client; so the client's window is never smaller than what the VM's
 //! connection holds, and a chunk that was taken can always be sent.
 
@@ -17,20 +20,23 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
-use forebay_exec_proto::guest;
+use forebay_exec_proto::guest::{self, Acked};
 use forebay_exec_proto::host::{ControlError, Start, Terminal};
-use forebay_exec_proto::{CHUNK_CHARGE, ExecId, HEADER_LEN, StdinError, Stream, TerminalSize};
+use forebay_exec_proto::{
+    Adopted, CHUNK_CHARGE, ExecId, HEADER_LEN, Leave, StdinError, Stream, TerminalSize,
+};
 
 use super::bell::Ringer;
 use super::refusal;
-use crate::error::ExecError;
+use crate::error::{AdoptError, ExecError};
 use crate::hub::Hub;
 use crate::lease::Lease;
 use crate::sync;
 use crate::waiting::Half;
 
 /// One relayed execution. Dropping it kills the command unless it has ended, throws its output
-/// away and leaves the slot to be freed by the guest's confirmation.
+/// away and leaves the slot to be freed by the guest's confirmation; one that was left is not
+/// touched.
 #[derive(Debug)]
 pub(super) struct Relayed {
     lease: sync::Arc<Lease>,
@@ -41,6 +47,8 @@ pub(super) struct Relayed {
     /// Puts the execution on the server's list; see [`Relayed::service`].
     waker: Waker,
     started: bool,
+    /// Stdin bytes that others had written before the client adopted it.
+    stdin_base: u64,
     /// Stdin bytes that the VM's connection was given.
     submitted: u64,
     /// Stdin bytes that the command has taken, as far as the client's end was told.
@@ -57,6 +65,10 @@ pub(super) struct Relayed {
     released: u64,
     /// The end was told to the client's connection.
     ended: bool,
+    /// The client asked to leave it, and what it wrote to stdin has not all gone.
+    leaving: Option<Leave>,
+    /// It is not this client's any more.
+    left: bool,
 }
 
 /// What the VM's connection has to say of an execution.
@@ -78,18 +90,49 @@ impl Relayed {
     pub(super) fn start(
         hub: &Arc<Hub>,
         start: &Start,
-        terminal: bool,
         ringer: Arc<Ringer>,
     ) -> Result<Self, ExecError> {
         // The client was promised the limits in the preamble.
         let start = start.clone().demanding_bounds();
         let id = hub.step(|inner| inner.start(start))?;
         Ok(Self {
-            lease: Lease::new(Arc::clone(hub), id, terminal),
             requesting: true,
+            ..Self::new(Lease::new(Arc::clone(hub), id), ringer)
+        })
+    }
+
+    /// Takes over an execution of the VM that nobody holds, and gives how it stands. To be followed
+    /// by [`service`](Self::service).
+    ///
+    /// # Errors
+    /// It cannot be had, and why.
+    pub(super) fn adopt(
+        hub: &Arc<Hub>,
+        id: ExecId,
+        ringer: Arc<Ringer>,
+    ) -> Result<(Self, Adopted), AdoptError> {
+        let adopted = hub.step(|inner| {
+            inner.adopt(id)?;
+            inner.conn.standing(id).ok_or(AdoptError::Unknown { id })
+        })?;
+        let relayed = Self {
+            started: adopted.pid.is_some(),
+            stdin_base: adopted.stdin_accepted,
+            eof_passed: !adopted.stdin_open,
+            stdin_broken: adopted.stdin_error.is_some(),
+            ..Self::new(Lease::new(Arc::clone(hub), id), ringer)
+        };
+        Ok((relayed, adopted))
+    }
+
+    fn new(lease: sync::Arc<Lease>, ringer: Arc<Ringer>) -> Self {
+        Self {
+            lease,
+            requesting: false,
             killed: false,
             waker: Waker::from(ringer),
             started: false,
+            stdin_base: 0,
             submitted: 0,
             written: 0,
             eof: false,
@@ -98,7 +141,9 @@ impl Relayed {
             forwarded: 0,
             released: 0,
             ended: false,
-        })
+            leaving: None,
+            left: false,
+        }
     }
 
     /// Its id in the VM.
@@ -116,16 +161,17 @@ impl Relayed {
         self.requesting
     }
 
-    /// Whether the client knows of its end and has consumed everything: it can be dropped.
+    /// Whether the client knows of its end and has consumed everything, or has left it: it can be
+    /// dropped.
     pub(super) fn is_over(&self) -> bool {
-        self.ended && self.released == self.forwarded
+        self.left || (self.ended && self.released == self.forwarded)
     }
 
     /// Passes on in both directions what is new, except output, for which the client's
     /// connection asks when there is room. To be called when the waker was woken, and when the
     /// client has sent stdin or its end; asks to be woken again.
     pub(super) fn service(&mut self, id: ExecId, guest: &mut guest::Conn) {
-        if self.ended {
+        if self.ended || self.left {
             return;
         }
         let news = self.look();
@@ -137,8 +183,9 @@ impl Relayed {
             guest.started(id, pid);
         }
         if !self.stdin_broken {
-            let new = news.stdin_acked.saturating_sub(self.written);
-            self.written = news.stdin_acked;
+            let written = news.stdin_acked.saturating_sub(self.stdin_base);
+            let new = written.saturating_sub(self.written);
+            self.written = written;
             if new > 0 {
                 guest.stdin_written(id, usize::try_from(new).unwrap_or(usize::MAX));
             }
@@ -152,10 +199,38 @@ impl Relayed {
                 guest.stream_ready(id, stream, true);
             }
         }
-        match news.terminal {
-            Some(terminal) if news.output == [false; 2] => self.end(id, guest, terminal),
-            _ => self.feed(id, guest),
+        let fed = news.terminal.is_some() || self.feed(id, guest);
+        if fed
+            && let Some(leave) = self.leaving.take()
+            && self.let_go(id, guest, leave)
+        {
+            return;
         }
+        if let Some(terminal) = news.terminal
+            && news.output == [false; 2]
+        {
+            self.end(id, guest, terminal);
+        }
+    }
+
+    /// The client leaves it; takes effect at the next service, or when what it wrote to stdin has
+    /// gone to the guest. All of that can go without the command reading it, unless what others
+    /// wrote before takes up the allowance.
+    pub(super) fn leave(&mut self, leave: Leave) {
+        self.leaving = Some(leave);
+    }
+
+    /// Makes it whoever's who adopts it; `false` if nothing is left of it but its end.
+    fn let_go(&mut self, id: ExecId, guest: &mut guest::Conn, leave: Leave) -> bool {
+        if self.killed {
+            // Nobody would come for it. It goes with this.
+            self.left = true;
+            guest.failed(id, refusal::killed());
+        } else if self.lease.leave(leave.timeout).is_ok() {
+            self.left = true;
+            guest.left(id, self.lease.id());
+        }
+        self.left
     }
 
     /// The client has ended stdin; takes effect behind the bytes before, at the next service.
@@ -179,7 +254,7 @@ impl Relayed {
 
     /// Puts its terminal's new size in line, likewise; without a terminal there is nothing to do.
     pub(super) fn resize(&self, size: TerminalSize) -> bool {
-        if !self.lease.terminal {
+        if !self.lease.on_terminal() {
             return true;
         }
         let sent = self.lease.step(|inner, id| inner.conn.resize(id, size));
@@ -228,16 +303,23 @@ impl Relayed {
         Ok(len)
     }
 
-    /// The client has consumed `total` units since the start: so much capacity is the guest's
-    /// again.
-    pub(super) fn acked(&mut self, total: u64) {
-        let units = total.saturating_sub(self.released);
-        self.released = total;
+    /// The client has consumed so much: that capacity is the guest's again.
+    ///
+    /// # Errors
+    /// The client's totals are not those of what it was sent.
+    pub(super) fn acked(&mut self, acked: Acked) -> Result<(), &'static str> {
+        if self.left {
+            return Ok(());
+        }
+        let units = acked.total.saturating_sub(self.released);
+        self.released = acked.total;
         let released = self
             .lease
-            .step(|inner, id| inner.conn.release_forwarded(id, units));
-        // The client's connection refuses totals beyond what was sent.
-        debug_assert!(released.is_ok(), "released more than was forwarded");
+            .step(|inner, id| inner.conn.release_forwarded(id, acked.consumed));
+        if released != Ok(units) {
+            return Err("an ack whose totals do not agree with what was sent");
+        }
+        Ok(())
     }
 
     /// Looks at the VM's connection and asks to be woken by what changes from now on. Both in
@@ -248,7 +330,7 @@ impl Relayed {
         self.lease.step(|inner, id| {
             let news = News {
                 requesting: inner.conn.is_requesting(id),
-                pid: inner.conn.pid(id),
+                pid: inner.conn.take_started(id),
                 stdin_error: inner.conn.take_stdin_error(id),
                 stdin_acked: inner.conn.stdin_acked(id),
                 output: Stream::ALL.map(|stream| inner.conn.has_output(id, stream)),
@@ -265,12 +347,12 @@ impl Relayed {
     }
 
     /// Gives the VM what the client has sent of stdin, a chunk at a time, as far as its
-    /// connection takes it.
-    fn feed(&mut self, id: ExecId, guest: &guest::Conn) {
+    /// connection takes it. Gives whether that was all.
+    fn feed(&mut self, id: ExecId, guest: &guest::Conn) -> bool {
         let most = usize::try_from(guest.limits().stdin_chunk_size).unwrap_or(usize::MAX);
         while self.started && !self.eof_passed && !self.stdin_broken {
             let Some(ring) = guest.stdin_pending(id) else {
-                return;
+                break;
             };
             // What was submitted stays in the ring until the command has taken it.
             let ahead = self.submitted.saturating_sub(self.written);
@@ -280,7 +362,7 @@ impl Relayed {
                     self.eof_passed = true;
                     self.close_stdin();
                 }
-                return;
+                break;
             }
             let len = piece.len() as u64;
             let taken = self
@@ -290,9 +372,10 @@ impl Relayed {
                 Ok(()) => self.submitted = self.submitted.saturating_add(len),
                 // The one before has not left yet, or there is nobody to read it any more:
                 // either is told by another wake-up.
-                Err(_) => return,
+                Err(_) => return false,
             }
         }
+        true
     }
 
     fn close_stdin(&self) {
@@ -304,8 +387,9 @@ impl Relayed {
     fn end(&mut self, id: ExecId, guest: &mut guest::Conn, terminal: Terminal) {
         self.ended = true;
         match terminal {
-            // Deadlines are kept at the client's end.
-            Terminal::Exited(status) | Terminal::TimedOut { status, .. } => {
+            // Deadlines are kept at the client's end, but for those of what it adopted.
+            Terminal::TimedOut { status, limit } => guest.timed_out(id, limit, status),
+            Terminal::Exited(status) => {
                 for stream in Stream::ALL {
                     guest.stream_ended(id, stream);
                 }

@@ -112,6 +112,7 @@ impl Agent {
                     }
                 }
                 Event::PowerOff { .. } => {}
+                Event::Adopt { .. } | Event::Leave { .. } => panic!("an agent is asked for it"),
                 Event::Quiesce(_) => {
                     if let Some(outcome) = self.at_quiesce.clone() {
                         self.quiesced(outcome);

@@ -15,32 +15,44 @@ use std::sync::Arc;
 
 use forebay_exec_proto::ExecId;
 use forebay_exec_proto::host::{
-    Conn, Progress, RestoreError, RestoreOptions, SaveError, SavedConn, WriteError,
+    Conn, Progress, RestoreError, RestoreOptions, SaveError, SavedConn, View, WriteError,
 };
 
 use super::{Hub, Inner};
 use crate::clock;
+use crate::error::AdoptError;
 use crate::handle::ExecHandle;
 use crate::lease::Lease;
+use crate::sync;
 use crate::waiting::Waiting;
 
-/// An execution of a restored guest that somebody took over.
+/// An execution that somebody took over.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Adopted {
-    /// As the one that started it had. It tells what nobody had been told at the cut, beginning with
+    /// As the one that started it had. It tells what nobody had been told before, beginning with
     /// the start only if that is so.
     pub handle: ExecHandle,
-    /// Where its streams stood at the cut, or stand now if something of it was discarded since.
+    /// Where its streams stood when it was left, or at the cut of the snapshot, or stand now if
+    /// something of it was discarded since.
     pub progress: Progress,
 }
 
 /// What a handle is made of.
-struct Standing {
+pub(crate) struct Standing {
     pid: Option<u32>,
     piped: bool,
-    on_terminal: bool,
     progress: Progress,
+}
+
+impl Standing {
+    /// The execution, with what keeps it alive from now on.
+    pub(crate) fn with(self, lease: sync::Arc<Lease>) -> Adopted {
+        Adopted {
+            handle: ExecHandle::adopted(lease, self.pid, self.piped),
+            progress: self.progress,
+        }
+    }
 }
 
 impl Inner {
@@ -54,12 +66,31 @@ impl Inner {
         known.filter(|id| !self.waiting.contains_key(id)).collect()
     }
 
-    fn adopt(&mut self, id: ExecId) -> Option<Standing> {
-        if !self.is_adoptable(id) {
-            return None;
+    /// Marks in a look what can be adopted.
+    pub(crate) fn mark_adoptable(&self, view: &mut View) {
+        for exec in &mut view.executions {
+            exec.adoptable =
+                !self.waiting.contains_key(&exec.id) && !self.conn.is_forgotten(exec.id);
         }
-        let progress = self.conn.progress(id)?;
-        self.waiting.insert(id, Waiting::default());
+    }
+
+    /// Makes an execution somebody's.
+    pub(crate) fn adopt(&mut self, id: ExecId) -> Result<(), AdoptError> {
+        if self.is_adoptable(id) {
+            self.waiting.insert(id, Waiting::default());
+            self.conn.take_up(id);
+            Ok(())
+        } else if self.waiting.contains_key(&id) {
+            Err(AdoptError::Held { id })
+        } else if self.conn.is_forgotten(id) {
+            Err(AdoptError::Discarded { id })
+        } else {
+            Err(AdoptError::Unknown { id })
+        }
+    }
+
+    /// Where an execution stands.
+    pub(crate) fn standing(&self, id: ExecId) -> Option<Standing> {
         Some(Standing {
             pid: self.conn.pid(id),
             // One that is broken has a sink whose writes say so.
@@ -67,8 +98,7 @@ impl Inner {
                 self.conn.stdin_state(id),
                 Ok(()) | Err(WriteError::Broken(_))
             ),
-            on_terminal: self.conn.on_terminal(id),
-            progress,
+            progress: self.conn.progress(id)?,
         })
     }
 
@@ -118,10 +148,10 @@ impl Hub {
         Ok(hub)
     }
 
-    /// The executions of a restored hub on which nobody has decided, in the order of their ids. They
-    /// may have ended. Those that nobody held when they were saved, since they were detached or
-    /// discarded, are not among them: they go on as before, unless [`kill_rest`](Self::kill_rest)
-    /// ends them.
+    /// The executions that somebody [left](ExecHandle::leave), and those of a restored hub on which
+    /// nobody has decided, in the order of their ids. They may have ended. Those that were detached or
+    /// discarded are not among them: they go on as before, unless [`kill_rest`](Self::kill_rest) ends
+    /// them.
     #[must_use]
     pub fn adoptable(&self) -> Vec<ExecId> {
         self.lock().adoptable()
@@ -131,12 +161,16 @@ impl Hub {
     /// execution, or somebody decided on it before. Dropping the handle kills it, as that of a start
     /// would.
     pub fn adopt(self: &Arc<Self>, id: ExecId) -> Option<Adopted> {
-        let standing = self.step(|inner| inner.adopt(id))?;
-        let lease = Lease::new(Arc::clone(self), id, standing.on_terminal);
-        Some(Adopted {
-            handle: ExecHandle::adopted(lease, standing.pid, standing.piped),
-            progress: standing.progress,
-        })
+        self.take_over(id).ok()
+    }
+
+    /// As [`adopt`](Self::adopt), and says why not.
+    pub(crate) fn take_over(self: &Arc<Self>, id: ExecId) -> Result<Adopted, AdoptError> {
+        let standing = self.step(|inner| {
+            inner.adopt(id)?;
+            inner.standing(id).ok_or(AdoptError::Unknown { id })
+        })?;
+        Ok(standing.with(Lease::new(Arc::clone(self), id)))
     }
 
     /// Lets an execution go on without anybody: its output is thrown away and acknowledged, so that

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_exec_proto::frame::ToGuest;
-use forebay_exec_proto::host::{Conn, Frame, Notice, Start, WriteError, what};
-use forebay_exec_proto::{ExecId, Header, Ready};
+use forebay_exec_proto::host::{Conn, ControlError, Frame, Notice, Start, WriteError, what};
+use forebay_exec_proto::{ExecId, Header, Ready, Timeout};
 
 use super::quiesce::{Question, Waits};
 use super::wakes::{Due, Wakes};
-use crate::error::ExecError;
+use crate::error::{AdoptError, ExecError};
 use crate::waiting::{Half, SinkState, Waiting};
 
 /// What the hub's lock guards.
@@ -134,6 +134,34 @@ impl Inner {
         Ok(id)
     }
 
+    /// Asks the relay for an execution, and makes room for the one who waits for the answer.
+    pub(crate) fn ask_adoption(&mut self, of: ExecId) -> Result<ExecId, AdoptError> {
+        if self.gone {
+            let reason = self.gone_reason();
+            return Err(AdoptError::VmGone { reason });
+        }
+        let id = self.conn.adopt(of)?;
+        self.waiting.insert(id, Waiting::default());
+        Ok(id)
+    }
+
+    /// Nobody holds the execution from now on, and somebody may. Gives whether that is so already,
+    /// which it is not where a relay has to be asked, and then who waited.
+    pub(crate) fn leave(
+        &mut self,
+        id: ExecId,
+        timeout: Option<Timeout>,
+    ) -> Result<(bool, Option<Waiting>), ControlError> {
+        self.conn.leave(id)?;
+        if self.conn.faces_relay() {
+            return Ok((false, None));
+        }
+        if let Some(timeout) = timeout {
+            self.conn.keep_deadline(id, timeout);
+        }
+        Ok((true, self.waiting.remove(&id)))
+    }
+
     /// The last handle is gone.
     pub(crate) fn release(&mut self, id: ExecId, kill: bool) -> Option<Waiting> {
         if kill {
@@ -245,6 +273,7 @@ impl Inner {
                     wakes.control |= bits & what::TERMINAL != 0;
                 }
                 Notice::ControlRoom => wakes.control = true,
+                Notice::Looked => wakes.looked = true,
                 Notice::Ready(ready) => {
                     wakes.agent = Some(ready.version.clone());
                     if ready.exec_limits.is_none() && !mem::replace(&mut self.warned, true) {
@@ -273,6 +302,7 @@ impl Inner {
                     self.closed = Some(reason);
                     wakes.ready = true;
                     wakes.control = true;
+                    wakes.looked = true;
                 }
             }
         }

@@ -15,6 +15,8 @@ pub(super) struct Wakes {
     pub(super) tasks: Vec<Waker>,
     pub(super) ready: bool,
     pub(super) control: bool,
+    /// A look at the relay's VM was answered.
+    pub(super) looked: bool,
     /// A quiesce or a renewal is over.
     pub(super) rest: bool,
     /// Why a guest that was to go on stays frozen, to be warned of.
@@ -37,7 +39,13 @@ pub(super) struct Due {
 
 impl Due {
     /// Wakes, and drops what runs the application's code when dropped. Call with no lock held.
-    pub(super) fn carry_out(self, ready: &Notify, control_room: &Notify, rest: &Notify) {
+    pub(super) fn carry_out(
+        self,
+        ready: &Notify,
+        control_room: &Notify,
+        rest: &Notify,
+        looked: &Notify,
+    ) {
         let Self { wakes, dropped } = self;
         // A subscriber is the application's code as much as a waker is.
         if let Some(reason) = wakes.ended {
@@ -62,6 +70,9 @@ impl Due {
         }
         if wakes.control {
             contained(|| control_room.notify_waiters());
+        }
+        if wakes.looked {
+            contained(|| looked.notify_waiters());
         }
         if wakes.rest {
             contained(|| rest.notify_waiters());

@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::execution::Exec;
+use super::relay::Acked;
 use super::{Conn, Event, Reply, State};
 use crate::frame::{FRAME_MAX, HEADER_LEN, Header, LAST, OPTIONAL, ToGuest};
 use crate::id::ExecId;
@@ -142,6 +143,7 @@ impl Conn {
                 Sink::Gather(kind, Vec::new())
             }
             ToGuest::Request => self.open_request(header, left)?,
+            ToGuest::Adopt => self.open_adoption(header)?,
             _ => self.open_execution(kind, header, left)?,
         };
         Ok(Body { header, left, sink })
@@ -162,18 +164,34 @@ impl Conn {
                 }
             }
             Some(_) => return Err(PeerFault("a second request before the first was whole")),
-            None if id.get() <= self.last_id => {
-                return Err(PeerFault("an execution id was used again"));
-            }
-            None if self.slots_held() >= self.limits.max_executions as usize => {
-                return Err(PeerFault("an execution beyond max_executions"));
-            }
             None => {
-                self.last_id = id.get();
+                self.take_id(id)?;
                 self.decoder.request = Some((id, Vec::new()));
             }
         }
         Ok(Sink::Gather(ToGuest::Request, Vec::new()))
+    }
+
+    /// An adoption stands in the place of a request, and is one frame.
+    fn open_adoption(&mut self, header: Header) -> Result<Sink, PeerFault> {
+        let id = exec_id(header)?;
+        if self.decoder.request.is_some() {
+            return Err(PeerFault("an adoption before the last request was whole"));
+        }
+        self.take_id(id)?;
+        Ok(Sink::Gather(ToGuest::Adopt, Vec::new()))
+    }
+
+    /// Admits a new execution as far as this connection goes.
+    fn take_id(&mut self, id: ExecId) -> Result<(), PeerFault> {
+        if id.get() <= self.last_id {
+            return Err(PeerFault("an execution id was used again"));
+        }
+        if self.slots_held() >= self.limits.max_executions as usize {
+            return Err(PeerFault("an execution beyond max_executions"));
+        }
+        self.last_id = id.get();
+        Ok(())
     }
 
     fn open_execution(
@@ -277,6 +295,11 @@ impl Conn {
                 });
             }
             ToGuest::Request => self.take_part(header, payload)?,
+            ToGuest::Adopt => {
+                let of = decode_u64(payload).and_then(ExecId::new);
+                let of = of.ok_or(PeerFault("an adoption without an id"))?;
+                self.ask_adoption(exec_id(header)?, of);
+            }
             _ => {
                 let id = exec_id(header)?;
                 self.act_on(kind, id, payload)?;
@@ -316,7 +339,10 @@ impl Conn {
     fn act_on(&mut self, kind: ToGuest, id: ExecId, payload: &[u8]) -> Result<(), PeerFault> {
         let Some(exec) = self.execs.get_mut(&id) else {
             return match kind {
-                ToGuest::OutputAck => self.settle_acked(id, acked_total(payload)?),
+                ToGuest::OutputAck => {
+                    let acked = Acked::decode(payload, true).ok_or(NO_TOTAL)?;
+                    self.settle_acked(id, acked)
+                }
                 _ => Ok(()),
             };
         };
@@ -328,9 +354,11 @@ impl Conn {
                 self.events.push_back(Event::StdinEof(id));
             }
             ToGuest::OutputAck => {
-                let total = acked_total(payload)?;
-                exec.window.acknowledge(total).map_err(|_| WRONG_ACK)?;
-                self.note_acked(id, total);
+                let relayed = self.accounts.is_some();
+                let acked = Acked::decode(payload, relayed).ok_or(NO_TOTAL)?;
+                let window = &mut exec.window;
+                window.acknowledge(acked.total).map_err(|_| WRONG_ACK)?;
+                self.note_acked(id, acked);
                 self.schedule_slot(id);
             }
             ToGuest::Signal => {
@@ -345,6 +373,10 @@ impl Conn {
                 self.events.push_back(Event::Resize { id, size });
             }
             ToGuest::Kill => self.events.push_back(Event::Kill(id)),
+            ToGuest::Leave => {
+                let leave = decode(payload).ok_or(PeerFault("a leave cannot be decoded"))?;
+                self.events.push_back(Event::Leave { id, leave });
+            }
             _ => return Err(PeerFault("a frame out of turn")),
         }
         Ok(())
@@ -390,9 +422,7 @@ fn no_size() -> Failure {
     }
 }
 
-fn acked_total(payload: &[u8]) -> Result<u64, PeerFault> {
-    decode_u64(payload).ok_or(PeerFault("an ack without its total"))
-}
+const NO_TOTAL: PeerFault = PeerFault("an ack without its totals");
 
 fn exec_id(header: Header) -> Result<ExecId, PeerFault> {
     header

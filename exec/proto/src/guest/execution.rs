@@ -5,14 +5,19 @@ use alloc::collections::VecDeque;
 use crate::CHUNK_CHARGE;
 use crate::credit::{Receiver, Sender};
 use crate::frame::Stream;
+use crate::id::ExecId;
 use crate::limits::Limits;
-use crate::message::{ExitStatus, Failure, StdinError};
+use crate::message::{Adopted, ExitStatus, Failure, StdinError, TimedOut};
 
 /// The last frame of an execution.
 #[derive(Debug, Clone)]
 pub(super) enum Terminal {
     Exited(ExitStatus),
     Failed(Failure),
+    /// It ended by a deadline that is kept behind a relay.
+    TimedOut(TimedOut),
+    /// It goes on behind the relay, under this id.
+    Left(ExecId),
 }
 
 /// A stream's way from the command to the channel. It holds no bytes.
@@ -40,6 +45,8 @@ pub(super) struct Exec {
     pub(super) stderr: Output,
     /// The stream whose turn it is, so that neither starves the other.
     pub(super) turn: Stream,
+    /// The answer to an adoption, which comes first.
+    pub(super) adopted_due: Option<Adopted>,
     pub(super) started_due: Option<u32>,
     pub(super) started: bool,
     pub(super) stdin_error_due: Option<StdinError>,
@@ -59,6 +66,7 @@ impl Exec {
             stdout: Output::default(),
             stderr: Output::default(),
             turn: Stream::Stdout,
+            adopted_due: None,
             started_due: None,
             started: false,
             stdin_error_due: None,
@@ -103,7 +111,8 @@ impl Exec {
     }
 
     pub(super) fn slot_ready(&self) -> bool {
-        self.started_due.is_some()
+        self.adopted_due.is_some()
+            || self.started_due.is_some()
             || (self.started && self.stdin_error_due.is_some())
             || self.next_stream().is_some()
             || self.terminal_due()

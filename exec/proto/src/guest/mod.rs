@@ -24,7 +24,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use crate::id::ExecId;
 use crate::limits::Limits;
 use crate::message::{
-    Answer, Bootstrap, ExitStatus, Failure, Quiesce, Ready, Renew, Request, StdinError,
+    Answer, Bootstrap, ExitStatus, Failure, Leave, Quiesce, Ready, Renew, Request, StdinError,
     TerminalSize, cut,
 };
 use crate::schedule::{Scheduler, Slot};
@@ -34,6 +34,8 @@ use decode::Decoder;
 use execution::{Exec, Terminal};
 use quiesce::Rest;
 use relay::Accounts;
+
+pub use relay::Acked;
 
 /// What the host asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +48,22 @@ pub enum Event {
         id: ExecId,
         /// What to run.
         request: Request,
+    },
+    /// Hand an execution of the VM over; answer with [`Conn::adopted`] or [`Conn::failed`]. Only
+    /// clients of a relay ask.
+    Adopt {
+        /// The execution's id from now on.
+        id: ExecId,
+        /// Its id in the VM.
+        of: ExecId,
+    },
+    /// Let the execution go on for whoever adopts it; answer with [`Conn::left`]. Only clients of a
+    /// relay ask.
+    Leave {
+        /// The execution.
+        id: ExecId,
+        /// What has to go on of it.
+        leave: Leave,
     },
     /// [`Conn::stdin_pending`] has more bytes.
     StdinData(ExecId),
@@ -207,11 +225,7 @@ impl Conn {
     pub fn failed(&mut self, id: ExecId, mut failure: Failure) {
         cut(&mut failure.stage);
         cut(&mut failure.message);
-        self.update(id, |exec| {
-            exec.stdout.ended = true;
-            exec.stderr.ended = true;
-            exec.end(Terminal::Failed(failure));
-        });
+        self.end(id, Terminal::Failed(failure));
     }
 
     /// The command ended. Terminal; it leaves when both streams have ended, too.
@@ -267,6 +281,15 @@ impl Conn {
             change(exec);
             self.schedule_slot(id);
         }
+    }
+
+    /// The last thing of an execution, of whose streams nothing more comes.
+    fn end(&mut self, id: ExecId, terminal: Terminal) {
+        self.update(id, |exec| {
+            exec.stdout.ended = true;
+            exec.stderr.ended = true;
+            exec.end(terminal);
+        });
     }
 
     fn schedule_slot(&mut self, id: ExecId) {

@@ -7,15 +7,17 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::time::Duration;
 
-use super::Conn;
 use super::decode::WRONG_ACK;
+use super::execution::{Exec, Terminal};
+use super::{Conn, Event};
 use crate::PeerFault;
 use crate::credit::Sender;
 use crate::frame::ToGuest;
 use crate::host::Inspection;
 use crate::id::ExecId;
-use crate::message::encode;
+use crate::message::{Adopted, ExitStatus, TimedOut, cut, decode_u64, encode};
 
 /// The accounts of a relay. Bounded: an execution counts against `max_executions` until its
 /// account is closed, and stands in each map at most once.
@@ -24,8 +26,34 @@ pub(super) struct Accounts {
     /// Executions whose end was told and whose output was not acknowledged whole.
     settling: BTreeMap<ExecId, Sender>,
     /// Totals that the relay has not been told.
-    acked: BTreeMap<ExecId, u64>,
+    acked: BTreeMap<ExecId, Acked>,
     look: Look,
+}
+
+/// How far the host has consumed an execution's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acked {
+    /// Units of credit, counted from the beginning of this connection's part of it.
+    pub total: u64,
+    /// Bytes of stdout and of stderr, counted from the execution's start.
+    pub consumed: [u64; 2],
+}
+
+impl Acked {
+    /// Reads the payload of an acknowledgement, which says more to a relay than to an agent.
+    pub(super) fn decode(payload: &[u8], relayed: bool) -> Option<Self> {
+        let (total, rest) = payload.split_at_checked(8)?;
+        let total = decode_u64(total)?;
+        let consumed = if relayed {
+            let (stdout, stderr) = rest.split_at_checked(8)?;
+            [decode_u64(stdout)?, decode_u64(stderr)?]
+        } else if rest.is_empty() {
+            [0; 2]
+        } else {
+            return None;
+        };
+        Some(Self { total, consumed })
+    }
 }
 
 /// The one question for a look at the VM that a client may have open.
@@ -54,10 +82,10 @@ impl Conn {
         }
     }
 
-    /// An execution of which more output was consumed, and the cumulative total of its units.
+    /// An execution of which more output was consumed, and the cumulative totals.
     /// Drain it after every [`handle_bytes`](Self::handle_bytes). Always `None` unless made by
     /// [`for_relay`](Self::for_relay).
-    pub fn poll_acked(&mut self) -> Option<(ExecId, u64)> {
+    pub fn poll_acked(&mut self) -> Option<(ExecId, Acked)> {
         self.accounts.as_mut()?.acked.pop_first()
     }
 
@@ -116,7 +144,7 @@ impl Conn {
     /// a client may not make its neighbours stand still.
     pub(super) fn takes(&self, kind: ToGuest) -> bool {
         match kind {
-            ToGuest::Inspect => self.accounts.is_some(),
+            ToGuest::Inspect | ToGuest::Adopt | ToGuest::Leave => self.accounts.is_some(),
             ToGuest::Quiesce | ToGuest::Renew => self.accounts.is_none(),
             _ => true,
         }
@@ -145,26 +173,59 @@ impl Conn {
     }
 
     /// The host consumed output of an execution whose end it knows.
-    pub(super) fn settle_acked(&mut self, id: ExecId, total: u64) -> Result<(), PeerFault> {
+    pub(super) fn settle_acked(&mut self, id: ExecId, acked: Acked) -> Result<(), PeerFault> {
         let Some(accounts) = &mut self.accounts else {
             return Ok(());
         };
         let Some(window) = accounts.settling.get_mut(&id) else {
             return Ok(());
         };
-        window.acknowledge(total).map_err(|_| WRONG_ACK)?;
+        window.acknowledge(acked.total).map_err(|_| WRONG_ACK)?;
         if window.outstanding() == 0 {
             accounts.settling.remove(&id);
         }
-        self.note_acked(id, total);
+        self.note_acked(id, acked);
         Ok(())
     }
 
-    /// Remembers to tell the relay of a total.
-    pub(super) fn note_acked(&mut self, id: ExecId, total: u64) {
+    /// Remembers to tell the relay of totals.
+    pub(super) fn note_acked(&mut self, id: ExecId, acked: Acked) {
         if let Some(accounts) = &mut self.accounts {
-            accounts.acked.insert(id, total);
+            accounts.acked.insert(id, acked);
         }
+    }
+
+    /// The client asks for an execution of the VM.
+    pub(super) fn ask_adoption(&mut self, id: ExecId, of: ExecId) {
+        let mut exec = Exec::new(&self.limits);
+        // Until it is known to be open.
+        exec.stdin_eof = true;
+        self.execs.insert(id, exec);
+        self.events.push_back(Event::Adopt { id, of });
+    }
+
+    /// The execution is handed over. It runs, if the answer has its process id; otherwise
+    /// [`started`](Self::started) is to follow, or its end.
+    pub fn adopted(&mut self, id: ExecId, mut adopted: Adopted) {
+        if let Some(error) = &mut adopted.stdin_error {
+            cut(&mut error.name);
+            cut(&mut error.message);
+        }
+        self.update(id, |exec| {
+            exec.stdin_eof = !adopted.stdin_open;
+            exec.stdin_done = adopted.stdin_error.is_some();
+            exec.adopted_due = Some(adopted);
+        });
+    }
+
+    /// The execution goes on as `of` in the VM, with what the client has not acknowledged. Terminal.
+    pub fn left(&mut self, id: ExecId, of: ExecId) {
+        self.end(id, Terminal::Left(of));
+    }
+
+    /// The command was ended by a deadline of the VM's, `limit` after its admission. Terminal.
+    pub fn timed_out(&mut self, id: ExecId, limit: Duration, status: ExitStatus) {
+        self.end(id, Terminal::TimedOut(TimedOut { limit, status }));
     }
 }
 

@@ -25,7 +25,8 @@ fn relay(limits: Limits) -> Pair {
 }
 
 fn acked(pair: &mut Pair) -> Vec<(ExecId, u64)> {
-    core::iter::from_fn(|| pair.guest.poll_acked()).collect()
+    let acked = core::iter::from_fn(|| pair.guest.poll_acked());
+    acked.map(|(id, acked)| (id, acked.total)).collect()
 }
 
 fn failure(kind: FailureKind) -> Failure {

@@ -129,6 +129,11 @@ impl Conn {
     fn put_slot(&mut self, id: ExecId, buf: &mut [u8]) -> Option<Transmit> {
         let exec = self.execs.get_mut(&id)?;
         exec.in_slots = false;
+        if let Some(adopted) = exec.adopted_due.take() {
+            exec.started |= adopted.pid.is_some();
+            self.schedule_slot(id);
+            return put(buf, FromGuest::Adopted, Some(id), &encode(&adopted));
+        }
         if let Some(pid) = exec.started_due.take() {
             exec.started = true;
             self.schedule_slot(id);
@@ -149,12 +154,17 @@ impl Conn {
         }
         if exec.terminal_due() {
             let exec = self.execs.remove(&id)?;
-            self.keep_account(id, exec.window);
+            // Of one that was left nothing more is acknowledged.
+            if !matches!(exec.terminal, Some(Terminal::Left(_))) {
+                self.keep_account(id, exec.window);
+            }
             return match exec.terminal? {
                 Terminal::Exited(status) => put(buf, FromGuest::Exited, Some(id), &encode(&status)),
                 Terminal::Failed(failure) => {
                     put(buf, FromGuest::Failed, Some(id), &encode(&failure))
                 }
+                Terminal::TimedOut(end) => put(buf, FromGuest::TimedOut, Some(id), &encode(&end)),
+                Terminal::Left(of) => put(buf, FromGuest::Left, Some(id), &of.get().to_le_bytes()),
             };
         }
         None

@@ -9,10 +9,11 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use super::deadline::{Deadline, is_limit};
-use super::execution::{Exec, InputState, Keep, Phase};
+use super::execution::{Exec, InputState, Keep, Peer, Phase};
 use super::{Conn, Control, State};
 use crate::frame::Stream;
 use crate::id::ExecId;
+use crate::limits::Limits;
 use crate::message::{Request, StdinError, StdinMode, TerminalSize, cut_to, encode};
 use crate::{CONTROL_QUEUE, REQUEST_MAX, WORD_CHARGE};
 
@@ -220,6 +221,35 @@ impl Conn {
         if start.bounded && self.legacy {
             return Err(StartError::Unbounded);
         }
+        let now = self.time.now();
+        let deadline = match start.timeout {
+            None => None,
+            Some(limit) => Some(Deadline::begin(limit, now).ok_or(StartError::Timeout { limit })?),
+        };
+        let id = self.admit(|limits, peer| {
+            let mut exec = Exec::new(limits, start.request, start.program, peer);
+            exec.on_terminal = start.on_terminal;
+            match start.stdin {
+                Stdin::Null => {}
+                Stdin::Pipe => exec.input.state = InputState::Open,
+                Stdin::Bytes(bytes) => {
+                    exec.input.pending = bytes;
+                    exec.input.state = InputState::Closing;
+                }
+            }
+            exec.deadline = deadline;
+            exec
+        })?;
+        self.deadlines
+            .extend(deadline.and_then(|deadline| Some((deadline.next()?, id))));
+        Ok(id)
+    }
+
+    /// Gives an execution a slot and an id, and puts its request in line.
+    pub(super) fn admit(
+        &mut self,
+        make: impl FnOnce(&Limits, Peer) -> Exec,
+    ) -> Result<ExecId, StartError> {
         let limit = self.config.limits.max_executions;
         if self.active >= limit {
             return Err(StartError::AtCapacity {
@@ -227,29 +257,11 @@ impl Conn {
                 active: self.active,
             });
         }
-        let now = self.time.now();
-        let deadline = match start.timeout {
-            None => None,
-            Some(limit) => Some(Deadline::begin(limit, now).ok_or(StartError::Timeout { limit })?),
-        };
         let id = self.ids.next().map_err(|_| {
             StartError::Closed(String::from("all execution ids of this VM are used"))
         })?;
-        let (limits, peer) = (&self.config.limits, self.peer());
-        let mut exec = Exec::new(limits, start.request, start.program, peer);
-        exec.on_terminal = start.on_terminal;
-        match start.stdin {
-            Stdin::Null => {}
-            Stdin::Pipe => exec.input.state = InputState::Open,
-            Stdin::Bytes(bytes) => {
-                exec.input.pending = bytes;
-                exec.input.state = InputState::Closing;
-            }
-        }
+        let mut exec = make(&self.config.limits, self.peer());
         exec.observe(self.time);
-        exec.deadline = deadline;
-        self.deadlines
-            .extend(deadline.and_then(|deadline| Some((deadline.next()?, id))));
         self.execs.insert(id, exec);
         self.active = self.active.saturating_add(1);
         self.requests.push_back(id);
@@ -433,7 +445,10 @@ impl Conn {
         let _: Result<(), WriteError> = self.close_stdin(id);
         if let Some(exec) = self.execs.get_mut(&id) {
             exec.forgotten = true;
+            exec.left = false;
             exec.stdin_event = None;
+            exec.stdout.drop_passed();
+            exec.stderr.drop_passed();
             let forwarded = core::mem::take(&mut exec.forwarded);
             exec.release(forwarded);
             self.schedule_ack(id);

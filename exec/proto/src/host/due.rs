@@ -3,6 +3,7 @@
 //! afterwards, and they may be called once too often.
 
 use super::execution::{Exec, Phase};
+use super::leave::Leaving;
 use super::{Conn, Terminal, what};
 use crate::id::ExecId;
 use crate::schedule::Slot;
@@ -18,11 +19,16 @@ impl Conn {
         exec.phase = Phase::Ended;
         exec.drop_pending(&mut self.dropped);
         exec.kill_due = false;
+        if !matches!(exec.leaving, Leaving::Done(_)) {
+            // It ended first.
+            exec.leaving = Leaving::No;
+        }
         if exec.terminal.is_none() {
             exec.terminal = Some(terminal);
         }
         self.notice(id, what::WRITABLE | what::STARTED | what::TERMINAL);
         self.settle(id);
+        self.schedule_ack(id);
         self.schedule_request();
     }
 
@@ -39,8 +45,8 @@ impl Conn {
         if !exec.ended() {
             return;
         }
-        let owes_ack = self.relayed && ready && exec.window.due();
-        if exec.admitted && exec.drained() {
+        let owes_ack = self.relayed && ready && exec.ack_due();
+        if exec.admitted && exec.drained() && !exec.left {
             exec.admitted = false;
             self.active = self.active.saturating_sub(1);
         }
@@ -94,7 +100,7 @@ impl Conn {
         if ready
             && !exec.in_acks
             && (self.relayed || !exec.ended())
-            && (exec.kill_ready() || exec.window.due())
+            && (exec.kill_ready() || exec.ack_due() || exec.leave_ready())
         {
             exec.in_acks = true;
             self.schedule.push_ack(id);

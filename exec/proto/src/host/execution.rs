@@ -16,6 +16,7 @@ use core::time::Duration;
 use minicbor::{Decode, Encode};
 
 use super::deadline::Deadline;
+use super::leave::Leaving;
 use super::stall::Meter;
 use crate::credit::{Receiver, Sender};
 use crate::frame::{CHUNK_CHARGE, Stream};
@@ -64,19 +65,32 @@ impl Chunk {
         Self { seq, data, room }
     }
 
-    /// Copies bytes from the front into `buf`; gives how many. What it releases must not stay
-    /// allocated for as long as the rest is unread, so a rest of less than half of its allocation
-    /// moves to one of its own size. At least as many bytes were read before as are moved.
+    /// Copies bytes from the front into `buf`; gives how many.
     fn read(&mut self, buf: &mut [u8]) -> usize {
         let n = self.data.len().min(buf.len());
         if let Some(buf) = buf.get_mut(..n) {
             self.data.copy_to_slice(buf);
         }
+        self.fit();
+        n
+    }
+
+    /// Passes over at most `most` bytes at the front; gives how many.
+    pub(super) fn skip(&mut self, most: u64) -> u64 {
+        let n = usize::try_from(most).map_or(self.data.len(), |most| most.min(self.data.len()));
+        self.data.advance(n);
+        self.fit();
+        n as u64
+    }
+
+    /// What was released must not stay allocated for as long as the rest is unread, so a rest of
+    /// less than half of its allocation moves to one of its own size. At least as many bytes were
+    /// read before as are moved.
+    fn fit(&mut self) {
         if self.data.len() < self.room.div_ceil(2) {
             self.data = Bytes::copy_from_slice(&self.data);
             self.room = self.data.len();
         }
-        n
     }
 }
 
@@ -98,6 +112,10 @@ pub(super) struct Output {
     pub(super) held: u64,
     /// Bytes of this stream that were accepted since the start, kept or not.
     pub(super) received: u64,
+    /// What a relay has passed on and its own reader has not consumed, should that reader go.
+    pub(super) passed: VecDeque<Chunk>,
+    /// Bytes in `passed`.
+    pub(super) passed_bytes: u64,
 }
 
 impl Output {
@@ -107,10 +125,12 @@ impl Output {
             received: 0,
             chunks: VecDeque::new(),
             held: 0,
+            passed: VecDeque::new(),
+            passed_bytes: 0,
         }
     }
 
-    /// Bytes that a reader has taken or that were thrown away.
+    /// Bytes that a reader has taken, that were passed on, or thrown away.
     pub(super) fn consumed(&self) -> u64 {
         self.received.saturating_sub(self.held)
     }
@@ -214,6 +234,8 @@ pub(super) struct Exec {
     pub(super) stderr: Output,
     /// Units of output that a relay has passed on and its own reader has not consumed.
     pub(super) forwarded: u64,
+    /// Bytes of stdin that others had written before it was adopted.
+    pub(super) stdin_base: u64,
     /// Next `seq` of an event.
     pub(super) seq: u64,
     pub(super) output_meter: Meter,
@@ -227,6 +249,12 @@ pub(super) struct Exec {
     pub(super) admitted: bool,
     /// No handle is left; the entry goes with the guest's confirmation.
     pub(super) forgotten: bool,
+    /// Nobody holds it and somebody may: it keeps its slot.
+    pub(super) left: bool,
+    /// A relay is asked to let it go on.
+    pub(super) leaving: Leaving,
+    /// It is asked for, and what stands for a request is its id in the relay's VM.
+    pub(super) adopting: bool,
     pub(super) kill_due: bool,
     pub(super) kill_sent: bool,
     /// Until it has ended.
@@ -266,6 +294,7 @@ impl Exec {
             stdout: Output::new(),
             stderr: Output::new(),
             forwarded: 0,
+            stdin_base: 0,
             seq: 0,
             output_meter: Meter::default(),
             stdin_meter: Meter::default(),
@@ -276,6 +305,9 @@ impl Exec {
             terminal_event: false,
             admitted: true,
             forgotten: false,
+            left: false,
+            leaving: Leaving::No,
+            adopting: false,
             kill_due: false,
             kill_sent: false,
             deadline: None,

@@ -45,28 +45,47 @@ impl Conn {
 
     /// Takes a whole chunk of one stream to pass it on. Releases nothing: its bytes and its
     /// [`CHUNK_CHARGE`] stay charged, and the slot stays held, until
-    /// [`release_forwarded`](Self::release_forwarded) or [`forget`](Self::forget). Pass it on as
-    /// one chunk, so that both ends count the same units.
+    /// [`release_forwarded`](Self::release_forwarded) or [`forget`](Self::forget). As long as that
+    /// is so it is kept here, too, for whoever takes the execution over when the relay's reader is
+    /// gone: see [`leave`](Self::leave). Pass it on as one chunk, so that both ends count the same
+    /// units.
     pub fn take_forwarded(&mut self, id: ExecId, stream: Stream) -> Option<Bytes> {
         let exec = self.execs.get_mut(&id)?;
-        let chunk = exec.output(stream).pop()?;
-        let units = (chunk.data.len() as u64).saturating_add(u64::from(CHUNK_CHARGE));
+        let data = exec.output(stream).pass()?;
+        let units = (data.len() as u64).saturating_add(u64::from(CHUNK_CHARGE));
         // Bounded by the window that the chunk was charged to.
         exec.forwarded = exec.forwarded.saturating_add(units);
-        Some(chunk.data)
+        Some(data)
     }
 
-    /// The reader behind the relay has consumed `units` of what was passed on.
+    /// The reader behind the relay has consumed each stream up to this byte, counted from the
+    /// execution's start: stdout, then stderr. Gives the units that this releases.
     ///
     /// # Errors
-    /// More than was passed on and not released; nothing was released.
-    pub fn release_forwarded(&mut self, id: ExecId, units: u64) -> Result<(), CreditError> {
+    /// It goes back, or beyond what was passed on. Whoever says so is not believed again: let go of
+    /// the execution.
+    pub fn release_forwarded(
+        &mut self,
+        id: ExecId,
+        consumed: [u64; 2],
+    ) -> Result<u64, CreditError> {
         let exec = self.execs.get_mut(&id).ok_or(CreditError)?;
+        let mut units: u64 = 0;
+        for (stream, position) in Stream::ALL.into_iter().zip(consumed) {
+            let of_it = exec.output(stream).consumed_up_to(position);
+            units = units.saturating_add(of_it.ok_or(CreditError)?);
+        }
         exec.forwarded = exec.forwarded.checked_sub(units).ok_or(CreditError)?;
         exec.release(units);
         self.schedule_ack(id);
         self.settle(id);
-        Ok(())
+        Ok(units)
+    }
+
+    /// The program's process id, once and when it runs, if nobody was told of its start yet.
+    pub fn take_started(&mut self, id: ExecId) -> Option<u32> {
+        let exec = self.execs.get_mut(&id)?;
+        core::mem::take(&mut exec.started_event).then_some(exec.pid)?
     }
 
     /// Stdin bytes that the guest has written into the command's stdin so far; a

@@ -23,10 +23,14 @@ fn output_that_was_passed_on_stays_charged_until_its_reader_consumed_it() {
         (view.output_released, view.output_forwarded),
         (0, 5 + CHARGE)
     );
-    pair.host.release_forwarded(id, 5).unwrap();
-    pair.host.release_forwarded(id, CHARGE).unwrap();
+    assert_eq!(pair.host.release_forwarded(id, [2, 0]), Ok(2));
+    assert_eq!(pair.host.release_forwarded(id, [2, 0]), Ok(0));
+    assert_eq!(pair.host.release_forwarded(id, [5, 0]), Ok(3 + CHARGE));
     assert_eq!(pair.view(id).output_released, 5 + CHARGE);
-    assert_eq!(pair.host.release_forwarded(id, 1), Err(CreditError));
+    for wrong in [[4, 0], [6, 0], [5, 1]] {
+        assert_eq!(pair.host.release_forwarded(id, wrong), Err(CreditError));
+    }
+    assert_eq!(pair.view(id).output_released, 5 + CHARGE);
 }
 
 #[test]
@@ -38,7 +42,7 @@ fn an_ended_execution_keeps_its_slot_until_what_was_passed_on_is_consumed() {
     pair.settle();
     assert!(pair.host.take_forwarded(id, Stream::Stderr).is_some());
     assert_eq!(pair.host.active(), 1);
-    pair.host.release_forwarded(id, 1 + CHARGE).unwrap();
+    pair.host.release_forwarded(id, [0, 1]).unwrap();
     assert_eq!(pair.host.active(), 0);
 }
 

@@ -125,6 +125,10 @@ pub struct ExecView {
     /// How long stdin has waited for each.
     #[n(20)]
     pub stdin_stalls: Stalls,
+    /// Nobody holds it, and whoever asks for it by its id may. Said by whoever keeps the handles: a
+    /// connection knows of none.
+    #[n(21)]
+    pub adoptable: bool,
 }
 
 /// One page of a look at the connection behind a relay.
@@ -214,6 +218,7 @@ impl Conn {
     pub(super) fn take_page(&mut self, payload: &[u8]) -> Result<(), &'static str> {
         let page = decode(payload).ok_or("an inspection cannot be decoded")?;
         self.look = Look::Answered(Box::new(page));
+        self.looked = true;
         Ok(())
     }
 
@@ -277,6 +282,7 @@ impl Exec {
             },
             stdin_waits_for: name(self.stdin_meter.party()),
             stdin_stalls: self.stdin_meter.read(now),
+            adoptable: false,
         }
     }
 }

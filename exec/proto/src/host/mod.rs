@@ -8,7 +8,7 @@
 //!   [`Conn::wants_transmit`];
 //! * **commands** of the application: [`Conn::start`], [`Conn::write_stdin`],
 //!   [`Conn::close_stdin`], [`Conn::signal`], [`Conn::kill`], [`Conn::discard`],
-//!   [`Conn::forget`], and the readers [`Conn::next_event`], [`Conn::read`],
+//!   [`Conn::forget`], [`Conn::leave`], and the readers [`Conn::next_event`], [`Conn::read`],
 //!   [`Conn::take_chunk`]; of the guest as a whole [`Conn::quiesce`], [`Conn::renew`],
 //!   [`Conn::thaw`];
 //! * **time**: [`Conn::expire`], when the [`Conn::next_deadline`] is reached; [`Conn::hold_time`]
@@ -32,6 +32,7 @@ mod due;
 mod execution;
 mod forward;
 mod inspect;
+mod leave;
 mod quiesce;
 mod read;
 mod receive;
@@ -140,6 +141,8 @@ pub enum Notice {
         /// Why nothing changed; `None` if everything goes on.
         error: Option<String>,
     },
+    /// There is an answer to [`ask_inspection`](Conn::ask_inspection).
+    Looked,
     /// The connection ended, with the reason.
     Closed(String),
 }
@@ -240,6 +243,8 @@ pub struct Conn {
     /// Frames of unknown kinds that were skipped, over all connections.
     skipped: u64,
     look: Look,
+    /// Its answer has come, of which nobody was told.
+    looked: bool,
     /// Whether the executions stand still.
     rest: Rest,
 }
@@ -277,6 +282,7 @@ impl Conn {
             faults: 0,
             skipped: 0,
             look: Look::None,
+            looked: false,
             rest: Rest::default(),
         }
     }
@@ -364,6 +370,9 @@ impl Conn {
         }
         if mem::take(&mut self.control_room) {
             return Some(Notice::ControlRoom);
+        }
+        if mem::take(&mut self.looked) {
+            return Some(Notice::Looked);
         }
         while let Some(id) = self.noticed.pop_front() {
             if let Some(exec) = self.execs.get_mut(&id) {

@@ -12,11 +12,13 @@ use bytes::Bytes;
 
 use super::execution::{Chunk, InputState, Keep, Phase};
 use super::inspect::Look;
+use super::leave::Leaving;
 use super::{Conn, Incoming, State, Terminal, Verdict, what};
 use crate::frame::{CHUNK_CHARGE, FRAME_MAX, FromGuest, HEADER_LEN, Header, OPTIONAL, Stream};
 use crate::id::ExecId;
 use crate::message::{
-    ExitStatus, Failure, FailureKind, Ready, StdinError, cut, decode, decode_u32, decode_u64,
+    ExitStatus, Failure, FailureKind, Ready, StdinError, TimedOut, cut, decode, decode_u32,
+    decode_u64,
 };
 use crate::{GENERATION, TEXT_MAX};
 
@@ -115,8 +117,13 @@ impl Conn {
             (Phase::Ended, _) | (Phase::Requesting { .. }, _) => {
                 Err("a frame before the request was sent whole")
             }
-            (Phase::Starting, FromGuest::Started) if len == 4 => Ok(()),
+            (_, FromGuest::Left) if exec.leaving == Leaving::Sent && len == 8 => Ok(()),
+            (_, FromGuest::Left) => Err("Left that nobody asked for"),
+            (Phase::Starting, FromGuest::Adopted) if exec.adopting && len <= EVENT_MAX => Ok(()),
+            (_, FromGuest::Adopted) => Err("Adopted that nobody asked for"),
             (Phase::Starting, FromGuest::Failed) if len <= EVENT_MAX => Ok(()),
+            (Phase::Starting, _) if exec.adopting => Err("a frame before Adopted"),
+            (Phase::Starting, FromGuest::Started) if len == 4 => Ok(()),
             (Phase::Starting, _) => Err("a frame before Started"),
             (Phase::Started, FromGuest::Started) => Err("a second Started"),
             (Phase::Started, FromGuest::Stdout | FromGuest::Stderr) => {
@@ -142,6 +149,8 @@ impl Conn {
             // What a relay lost, or had to cut off, may have been running.
             (Phase::Started, FromGuest::Failed) if relayed && len <= EVENT_MAX => Ok(()),
             (Phase::Started, FromGuest::Failed) => Err("Failed after Started"),
+            (Phase::Started, FromGuest::TimedOut) if relayed && len <= EVENT_MAX => Ok(()),
+            (Phase::Started, FromGuest::TimedOut) => Err("an end that only a relay reports"),
             (Phase::Started, _) => Err("a frame of a length that its kind does not have"),
         };
         match verdict {
@@ -167,7 +176,7 @@ impl Conn {
     /// output before the end can get there.
     fn judge_condemned(&mut self, id: ExecId, kind: FromGuest, len: usize) {
         match kind {
-            FromGuest::Exited | FromGuest::Failed => {
+            FromGuest::Exited | FromGuest::Failed | FromGuest::TimedOut | FromGuest::Left => {
                 self.finish(id, Terminal::Lost(String::from("it broke the protocol")));
             }
             FromGuest::Stdout | FromGuest::Stderr => {
@@ -293,14 +302,18 @@ impl Conn {
                 self.notice(id, what::WRITABLE | what::STDIN_ERROR);
             }
             FromGuest::Exited => {
-                let status: ExitStatus = decode(&payload).ok_or("Exited cannot be decoded")?;
-                match (status.code, status.signal) {
-                    (Some(0..=255), None) | (None, Some(1..=64)) => {}
-                    _ => return Err("Exited must name either a code or a signal that exists"),
-                }
-                let terminal = exec.exited(status);
+                let status = decode(&payload).ok_or("Exited cannot be decoded")?;
+                let terminal = exec.exited(possible(status)?);
                 self.finish(id, terminal);
             }
+            FromGuest::TimedOut => {
+                let TimedOut { limit, status } =
+                    decode(&payload).ok_or("TimedOut cannot be decoded")?;
+                let status = possible(status)?;
+                self.finish(id, Terminal::TimedOut { status, limit });
+            }
+            FromGuest::Left => self.take_left(id, &payload)?,
+            FromGuest::Adopted => self.take_adopted(id, &payload)?,
             FromGuest::Failed => {
                 let mut failure: Failure = decode(&payload).ok_or("Failed cannot be decoded")?;
                 cut(&mut failure.stage);
@@ -364,7 +377,8 @@ impl Conn {
         exec.condemned = true;
         exec.drop_pending(&mut self.dropped);
         let unheard_of = matches!(exec.phase, Phase::Requesting { begun: false, .. });
-        if unheard_of || matches!(kind, FromGuest::Exited | FromGuest::Failed) {
+        use FromGuest::{Exited, Failed, Left, TimedOut};
+        if unheard_of || matches!(kind, Exited | Failed | TimedOut | Left) {
             self.finish(id, Terminal::Lost(String::from("it broke the protocol")));
             return;
         }
@@ -373,6 +387,14 @@ impl Conn {
         self.stop_deadline(id);
         self.notice(id, what::WRITABLE | what::STARTED | what::TERMINAL);
         self.schedule_ack(id);
+    }
+}
+
+/// An exit that there can be.
+fn possible(status: ExitStatus) -> Result<ExitStatus, &'static str> {
+    match (status.code, status.signal) {
+        (Some(0..=255), None) | (None, Some(1..=64)) => Ok(status),
+        _ => Err("an exit must name either a code or a signal that exists"),
     }
 }
 

@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::mem;
 
-use super::execution::{InputState, Phase};
+use super::execution::{InputState, Output, Phase};
 use super::inspect::Look;
+use super::leave::Leaving;
 use super::{Conn, Control, Frame, State, what};
 use crate::REQUEST_PART;
 use crate::frame::{Header, LAST, ToGuest};
@@ -90,17 +91,23 @@ impl Conn {
             self.schedule_ack(id);
             return Some(frame(ToGuest::Kill, Some(id), Vec::new()));
         }
-        if !exec.window.due() {
-            return None;
+        if exec.ack_due() {
+            let mut totals = Vec::from(exec.window.say().to_le_bytes());
+            if self.relayed {
+                let consumed = [&exec.stdout, &exec.stderr].map(Output::consumed);
+                totals.extend(consumed.into_iter().flat_map(u64::to_le_bytes));
+            }
+            // It may have been the last thing that kept a forgotten execution here.
+            self.settle(id);
+            self.schedule_ack(id);
+            return Some(frame(ToGuest::OutputAck, Some(id), totals));
         }
-        let total = exec.window.say();
-        // It may have been the last thing that kept a forgotten execution here.
-        self.settle(id);
-        Some(frame(
-            ToGuest::OutputAck,
-            Some(id),
-            Vec::from(total.to_le_bytes()),
-        ))
+        if exec.leave_ready() {
+            exec.leaving = Leaving::Sent;
+            let body = encode(&self.leave_body(id));
+            return Some(frame(ToGuest::Leave, Some(id), body));
+        }
+        None
     }
 
     fn build_control(&mut self, control: Control) -> Option<Frame> {
@@ -141,6 +148,11 @@ impl Conn {
             self.schedule.push_slot(Slot::Exec(id));
             return None;
         }
+        let kind = if exec.adopting {
+            ToGuest::Adopt
+        } else {
+            ToGuest::Request
+        };
         let built = match &mut exec.phase {
             Phase::Requesting { rest, begun } => {
                 let part = rest.split_to(rest.len().min(REQUEST_PART));
@@ -150,7 +162,7 @@ impl Conn {
                     exec.phase = Phase::Starting;
                 }
                 let flags = if last { LAST } else { 0 };
-                let head = Header::new(ToGuest::Request.to_wire(), Some(id), part.len());
+                let head = Header::new(kind.to_wire(), Some(id), part.len());
                 if last {
                     self.schedule_ack(id);
                     self.schedule_request();
@@ -165,6 +177,8 @@ impl Conn {
             Phase::Starting | Phase::Ended => None,
         };
         self.schedule_slot(id);
+        // What it waited behind may have left.
+        self.schedule_ack(id);
         built
     }
 

@@ -32,7 +32,7 @@ fn a_client_that_does_not_read_holds_one_allowance_over_both_ends() {
         let stalled = view(&attached, 1);
         assert!(stalled.output_received <= limit);
         assert_eq!(stalled.output_released, 0, "passing on releases nothing");
-        // Everything was passed on, and none of it is held twice.
+        // Everything was passed on.
         wait_until("its way to the client", || {
             view(&attached, 1).output_held == 0
         });

@@ -1,5 +1,6 @@
 //! Both ends of the attach socket, joined by a real one, with a scripted guest behind.
 
+mod adoption;
 mod by_hand;
 mod clients;
 mod credit;

@@ -47,6 +47,12 @@ fn broke(rule: &str) -> String {
     format!("this client broke the exec protocol: {rule}")
 }
 
+/// The payload of an acknowledgement.
+fn acked(units: u64, stdout: u64) -> Vec<u8> {
+    let totals = [units, stdout, 0].map(u64::to_le_bytes);
+    totals.concat()
+}
+
 const fn wire(kind: ToGuest) -> u8 {
     kind.to_wire()
 }
@@ -87,7 +93,7 @@ fn an_acknowledgement_beyond_what_was_sent() {
         "an ack goes back, or beyond what was sent",
         &["write", "100", "0"],
         |villain, id| {
-            villain.raw(wire(ToGuest::OutputAck), id, &1_000_000u64.to_le_bytes());
+            villain.raw(wire(ToGuest::OutputAck), id, &acked(1_000_000, 1_000_000));
         },
     );
 }
@@ -100,10 +106,54 @@ fn an_acknowledgement_that_goes_back() {
         |villain, _| {
             let done = villain.begin(&["write", "100", "0", "0"]);
             villain.ended(done);
-            villain.raw(wire(ToGuest::OutputAck), done.get(), &200u64.to_le_bytes());
-            villain.raw(wire(ToGuest::OutputAck), done.get(), &100u64.to_le_bytes());
+            villain.raw(wire(ToGuest::OutputAck), done.get(), &acked(60, 60));
+            villain.raw(wire(ToGuest::OutputAck), done.get(), &acked(50, 50));
         },
     );
+}
+
+#[test]
+fn an_acknowledgement_whose_totals_do_not_agree() {
+    for (units, stdout) in [(60, 59), (60, 61), (100, 100), (0, 1000)] {
+        cut_off(
+            "an ack whose totals do not agree with what was sent",
+            &["stall"],
+            |villain, _| {
+                let done = villain.begin(&["write", "100", "0", "0"]);
+                villain.ended(done);
+                let totals = acked(units, stdout);
+                villain.raw(wire(ToGuest::OutputAck), done.get(), &totals);
+            },
+        );
+    }
+}
+
+#[test]
+fn an_adoption_of_nothing() {
+    cut_off("an adoption without an id", &["stall"], |villain, _| {
+        villain.raw(wire(ToGuest::Adopt), 2, &0u64.to_le_bytes());
+    });
+}
+
+#[test]
+fn adoptions_beyond_max_executions() {
+    cut_off(
+        "an execution beyond max_executions",
+        &["stall"],
+        |villain, _| {
+            let most = u64::from(villain.limits().max_executions);
+            let frames =
+                (2..=most + 1).flat_map(|id| frame(wire(ToGuest::Adopt), id, &1u64.to_le_bytes()));
+            let _ = villain.stream.write_all(&frames.collect::<Vec<_>>());
+        },
+    );
+}
+
+#[test]
+fn a_leave_that_cannot_be_decoded() {
+    cut_off("a leave cannot be decoded", &["stall"], |villain, id| {
+        villain.raw(wire(ToGuest::Leave), id, b"nonsense");
+    });
 }
 
 #[test]

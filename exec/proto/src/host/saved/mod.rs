@@ -39,9 +39,9 @@
 //!   comes back at the command's end;
 //! * **kill**: [`Conn::kill`], then `forget`.
 //!
-//! Output that a relay had passed on is lost with the relay's client, whether or not that client
-//! had consumed it: it is not in the saved form, it counts as consumed, and its credit is released,
-//! so that the command goes on for whoever adopts it.
+//! Output that a relay had passed on and its client had not acknowledged is unread again: the client
+//! does not survive, and whoever adopts the execution goes on at the byte behind the last one that
+//! the client is known to have consumed.
 //!
 //! # The bytes
 //!
@@ -226,9 +226,9 @@ impl Conn {
         let exec = self.execs.get(&id)?;
         let input = &exec.input;
         Some(Progress {
-            stdin_accepted: input
-                .credit
-                .sent()
+            stdin_accepted: exec
+                .stdin_base
+                .saturating_add(input.credit.sent())
                 .saturating_add(input.pending.len() as u64),
             stdout_consumed: exec.stdout.consumed(),
             stderr_consumed: exec.stderr.consumed(),

@@ -61,6 +61,7 @@ impl Conn {
             skipped,
             // Only a relay can be asked.
             look: _,
+            looked: _,
             rest,
         } = self;
         if *relayed {
@@ -125,7 +126,12 @@ fn save(id: ExecId, exec: &Exec, now: Duration) -> ExecV1 {
         window,
         stdout,
         stderr,
-        forwarded,
+        // What was passed on went with a client that does not survive, so it is unread.
+        forwarded: _,
+        // No end that faces a relay is saved.
+        stdin_base: _,
+        leaving: _,
+        adopting: _,
         seq: _,
         // By a clock of this process; but see the deadline.
         output_meter,
@@ -138,6 +144,8 @@ fn save(id: ExecId, exec: &Exec, now: Duration) -> ExecV1 {
         // Until it has ended and nothing of it is retained.
         admitted: _,
         forgotten,
+        // After a restore everything that somebody might hold can be adopted.
+        left: _,
         kill_due,
         kill_sent,
         deadline,
@@ -149,7 +157,10 @@ fn save(id: ExecId, exec: &Exec, now: Duration) -> ExecV1 {
     } = exec;
     let mut unread: Vec<(u64, UnreadV1)> = [(Stream::Stdout, stdout), (Stream::Stderr, stderr)]
         .into_iter()
-        .flat_map(|(stream, output)| output.chunks.iter().map(move |chunk| (stream, chunk)))
+        .flat_map(|(stream, output)| {
+            let chunks = output.passed.iter().chain(&output.chunks);
+            chunks.map(move |chunk| (stream, chunk))
+        })
         .map(|(stream, chunk)| (chunk.seq, UnreadV1::chunk(stream, chunk.data.clone())))
         .chain(
             stdin_event
@@ -158,12 +169,6 @@ fn save(id: ExecId, exec: &Exec, now: Duration) -> ExecV1 {
         )
         .collect();
     unread.sort_by_key(|(seq, _)| *seq);
-    let mut window = window.clone();
-    if !*condemned {
-        // What a relay passed on went with its client, which does not survive.
-        let released = window.release(*forwarded);
-        debug_assert!(released.is_ok(), "what was passed on is charged");
-    }
     ExecV1 {
         id,
         phase: match phase {
@@ -239,6 +244,8 @@ fn output(output: &Output) -> OutputV1 {
         keep,
         chunks: _,
         held: _,
+        passed: _,
+        passed_bytes: _,
         received,
     } = output;
     OutputV1 {

@@ -85,6 +85,7 @@ fn a_page_with_every_field_at_its_largest_fits_the_room_of_an_event() {
         stdin: "closing",
         stdin_waits_for: "application",
         stdin_stalls: longest(),
+        adoptable: true,
     };
     let view = View {
         state: "greeting",
