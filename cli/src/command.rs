@@ -19,6 +19,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
+use crate::detach_keys::Watch;
 use crate::invocation::Invocation;
 use crate::relay::{self, Relayed};
 use crate::signals::Signals;
@@ -58,6 +59,14 @@ pub(crate) fn within(
     invocation: &Invocation,
     run: impl AsyncFnOnce(&mut Process) -> Result<u8>,
 ) -> Result<ExitCode> {
+    seated(invocation.wants_terminal(), run)
+}
+
+/// The same, with this terminal for the command if it is to be at one.
+pub(crate) fn seated(
+    at_terminal: bool,
+    run: impl AsyncFnOnce(&mut Process) -> Result<u8>,
+) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -68,10 +77,7 @@ pub(crate) fn within(
         let mut process = Process {
             signals: Signals::listen().context("cannot listen for signals")?,
             runtime: handle,
-            terminal: invocation
-                .wants_terminal()
-                .then(Terminal::of_stdin)
-                .transpose()?,
+            terminal: at_terminal.then(Terminal::of_stdin).transpose()?,
         };
         run(&mut process).await
     });
@@ -92,20 +98,44 @@ pub(crate) async fn run(
         spawned = exec.spawn() => spawned,
         signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
     };
-    let ended = match spawned {
-        Ok(command) => attend(command, invocation, process).await?,
-        Err(error) => Ended::Command(Err(error)),
+    match spawned {
+        Ok(command) => go_on(command, invocation.detach_keys(), process).await,
+        Err(error) => report(Ended::Command(Err(error))),
+    }
+}
+
+/// Starts the command and leaves it to whoever adopts it by the id that is printed here.
+pub(crate) async fn leave(
+    invocation: &Invocation,
+    client: &Client,
+    process: &mut Process,
+) -> Result<u8> {
+    let exec = invocation.request(client, None)?;
+    let left = async { Ok::<_, ExecError>(exec.spawn().await?.leave().await) };
+    let left = tokio::select! {
+        left = left => left,
+        signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
     };
+    match left {
+        Ok(Ok(id)) => {
+            writeln!(io::stdout(), "{id}").context("cannot write the id of the command")?;
+            Ok(0)
+        }
+        // It was too short to be left: this is its output, and its exit code.
+        Ok(Err(error)) => go_on(error.into_handle(), invocation.detach_keys(), process).await,
+        Err(error) => report(Ended::Command(Err(error))),
+    }
+}
+
+/// Is the command, which runs, until its end; gives the exit code.
+pub(crate) async fn go_on(command: ExecHandle, keys: Watch, process: &mut Process) -> Result<u8> {
+    let ended = attend(command, keys, process).await?;
     // The terminal is as it was, so that this is readable.
     report(ended)
 }
 
 /// From the command's start to its end. The terminal is the command's only in here.
-async fn attend(
-    command: ExecHandle,
-    invocation: &Invocation,
-    process: &mut Process,
-) -> Result<Ended> {
+async fn attend(command: ExecHandle, keys: Watch, process: &mut Process) -> Result<Ended> {
     let ExecParts {
         stdin,
         stdout,
@@ -127,7 +157,7 @@ async fn attend(
     let stderr = relay::stderr(stderr, left, runtime.clone()).with_context(started)?;
     let typed = match stdin {
         Some(sink) => {
-            let keys = at_terminal.then(|| invocation.detach_keys());
+            let keys = at_terminal.then_some(keys);
             Some(relay::stdin(sink, keys, runtime.clone()).with_context(started)?)
         }
         None => None,

@@ -6,6 +6,7 @@
 //! | [`run`] | `forebay run` and `forebay shell`: boot, run, end |
 //! | [`image`] | `forebay image`: building images, and their cache |
 //! | [`exec`] | `forebay exec`: attach, run |
+//! | [`adopt`] | `forebay adopt`: attach, take over what was left |
 //! | [`snapshot`] | `forebay snapshot` and `forebay restore`: a VM that is saved, a command in a copy |
 //! | [`fork`] | `forebay fork`: many copies, and what each took |
 //! | [`top`] | `forebay top`: who is slow |
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod command;
 mod detach_keys;
 mod doctor;
@@ -69,6 +71,8 @@ enum Command {
     Image(image::Options),
     /// Runs one command in the microVM of another program and ends as the command did.
     Exec(exec::Options),
+    /// Takes over a command that was left in the microVM of another program, or lists those.
+    Adopt(adopt::Options),
     /// Boots a microVM, runs a command in it if one is given, and saves the VM.
     Snapshot(snapshot::SnapshotOptions),
     /// Runs one command in a copy of a saved microVM and ends as the command did.
@@ -101,6 +105,7 @@ fn main() -> ExitCode {
         Command::Shell(options) => run::shell(&options),
         Command::Image(options) => image::run(&options),
         Command::Exec(options) => exec::run(&options),
+        Command::Adopt(options) => adopt::run(&options),
         Command::Snapshot(options) => snapshot::snapshot(&options),
         Command::Restore(options) => snapshot::restore(&options),
         Command::Fork(options) => fork::run(&options),
