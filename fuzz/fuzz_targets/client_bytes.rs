@@ -3,7 +3,8 @@
 //!
 //! A client's bytes come from an honest client's end, with frames of a villain's between and
 //! single bytes changed. Whatever the others send, a client that was not spoilt is served to the
-//! end of its last command, and hub and guest find no fault with each other. That the guest closes
+//! end of its last command, and hub and guest find no fault with each other. Commands are left, and
+//! adopted by whoever guesses their ids; nobody may do that to one that is held. That the guest closes
 //! its port, breaks a rule itself, or ends with its VM, ends commands and no client.
 #![no_main]
 
@@ -255,6 +256,9 @@ impl World {
         self.clients.clear();
         for turn in 0.. {
             assert!(turn < TURNS, "it never comes to rest");
+            for id in self.hub.adoptable() {
+                self.hub.kill(id);
+            }
             if !self.finish()? && self.hub.active() == 0 {
                 break;
             }
@@ -285,7 +289,16 @@ impl Client {
 
     /// Its application does something.
     fn command(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let step = u.int_in_range(0..=7u8)?;
+        let step = u.int_in_range(0..=9u8)?;
+        if step == 9 {
+            let of = ExecId::new(u.int_in_range(1..=16)?).expect("not zero");
+            if self.handles.len() < 16
+                && let Ok(id) = self.conn.adopt(of)
+            {
+                self.handles.push(id);
+            }
+            return Ok(());
+        }
         if step <= 1 {
             let stdin = if u.arbitrary()? {
                 Stdin::Pipe
@@ -321,6 +334,9 @@ impl Client {
                 let _ = self.conn.signal(id, u.int_in_range(1..=64)?);
             }
             5 | 6 => while self.conn.next_event(id).is_some() {},
+            8 => {
+                let _ = self.conn.leave(id);
+            }
             _ => {
                 self.conn.forget(id);
                 self.handles.swap_remove(at);
@@ -382,6 +398,7 @@ impl Client {
                     let theirs = matches!(failure.kind, FailureKind::Protocol | FailureKind::Lost);
                     assert!(disturbed || !theirs, "it pays for others: {failure:?}");
                 }
+                Some(Terminal::Lost(_)) if self.conn.left(*id).is_some() => {}
                 Some(Terminal::Lost(reason)) => {
                     assert!(disturbed, "it pays for others: {reason}");
                 }

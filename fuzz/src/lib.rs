@@ -70,7 +70,7 @@ pub fn perhaps_spoilt(u: &mut Unstructured<'_>, conn: &mut host::Conn) -> Result
 /// # Errors
 /// The input ends within it.
 pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
-    let op = u.int_in_range(0..=27u8)?;
+    let op = u.int_in_range(0..=31u8)?;
     let exec = u.int_in_range(0..=5usize)?;
     let stream = u.arbitrary()?;
     let n = u.int_in_range(1..=2000usize)?;
@@ -107,6 +107,10 @@ pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
         24 => Op::Freeze { done: stream },
         25 => Op::Renew { dull: stream },
         26 => Op::Thaw,
+        27 => Op::PassOn { exec, stream },
+        28 => Op::Consume { exec, stream, n },
+        29 => Op::Leave { exec },
+        30 => Op::TakeUp { exec },
         _ => Op::Restore,
     })
 }
@@ -145,8 +149,9 @@ pub fn frame(u: &mut Unstructured<'_>, kinds: &[u8]) -> Result<Vec<u8>> {
 /// Bodies that some kind of frame can have.
 fn payload(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     /// An exit with a code, one by a signal, a failure, a stdin error, answers to the first
-    /// question, a quiesce, a renewal.
-    const BODIES: [&[u8]; 8] = [
+    /// question, a quiesce, a renewal, a leave with and without a deadline, an adoption, an end by a
+    /// deadline.
+    const BODIES: [&[u8]; 12] = [
         b"\xa2\x00\x03\x02\x05",
         b"\xa2\x01\x09\x02\x05",
         b"\xa3\x00\x01\x02\x61s\x03\x61m",
@@ -155,14 +160,27 @@ fn payload(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         b"\xa2\x00\x01\x01\x61e",
         b"\xa2\x00\x01\x01\x05",
         b"\xa2\x00\x02\x01\x05",
+        b"\xa0",
+        b"\xa1\x00\xa3\x00\x82\x05\x00\x01\x82\x01\x00\x02\x82\x05\x00",
+        b"\xa6\x00\x07\x01\xf4\x02\xf5\x04\x05\x05\x06\x06\x00",
+        b"\xa2\x00\x82\x05\x00\x01\xa2\x01\x09\x02\x05",
     ];
-    Ok(match u.int_in_range(0..=6u8)? {
+    Ok(match u.int_in_range(0..=7u8)? {
         0 => Vec::new(),
         1 => u.arbitrary::<u32>()?.to_le_bytes().to_vec(),
         2 => u64::from(u.arbitrary::<u16>()?).to_le_bytes().to_vec(),
         3 => u.arbitrary::<u64>()?.to_le_bytes().to_vec(),
         4 => u.choose(&BODIES)?.to_vec(),
-        5 => vec![u.arbitrary()?; u.int_in_range(0..=FRAME_MAX)?],
+        // What a client acknowledges.
+        5 => {
+            let totals = [(); 3].map(|()| u.int_in_range(0..=2000u64));
+            let mut body = Vec::new();
+            for total in totals {
+                body.extend(total?.to_le_bytes());
+            }
+            body
+        }
+        6 => vec![u.arbitrary()?; u.int_in_range(0..=FRAME_MAX)?],
         _ => {
             let len = u.int_in_range(0..=64)?;
             u.bytes(len.min(u.len()))?.to_vec()

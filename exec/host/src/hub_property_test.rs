@@ -75,6 +75,10 @@ enum Op {
     /// Takes a handle apart, and keeps one part.
     KeepPart(usize, usize),
     Detach(usize),
+    /// Leaves a handle to whoever adopts it, if nothing of it is elsewhere.
+    Leave(usize),
+    /// Adopts what was left.
+    Adopt(usize),
     Kill(usize),
     /// The command does no more than it has done.
     End(usize),
@@ -118,6 +122,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => at.clone().prop_map(Op::KeepControl),
         2 => (at.clone(), at.clone()).prop_map(|(at, part)| Op::KeepPart(at, part)),
         1 => at.clone().prop_map(Op::Detach),
+        2 => at.clone().prop_map(Op::Leave),
+        2 => at.clone().prop_map(Op::Adopt),
         2 => at.clone().prop_map(Op::Kill),
         3 => at.clone().prop_map(Op::End),
         2 => (at.clone(), at).prop_map(|(at, rule)| Op::Violate(at, rule)),
@@ -262,6 +268,21 @@ impl World {
                 }
                 held => self.held.extend(held),
             },
+            Op::Leave(at) => match take(&mut self.held, at) {
+                Some(Held::Whole(handle)) => match ByHand::new(Box::pin(handle.leave())).poll() {
+                    Poll::Ready(Ok(id)) => assert!(self.vm.hub.adoptable().contains(&id)),
+                    Poll::Ready(Err(refused)) => {
+                        self.held.push(Held::Whole(refused.into_handle()));
+                    }
+                    Poll::Pending => panic!("nobody has to be asked"),
+                },
+                held => self.held.extend(held),
+            },
+            Op::Adopt(at) => {
+                if let Some(id) = pick(&mut self.vm.hub.adoptable(), at) {
+                    self.adopt(*id);
+                }
+            }
             Op::Kill(at) => match pick(&mut self.held, at) {
                 Some(Held::Whole(handle)) => handle.kill(),
                 Some(Held::Control(control)) => control.kill(),
@@ -331,6 +352,12 @@ impl World {
             choices /= 3;
         }
         assert_eq!(copy.hub.adoptable(), []);
+    }
+
+    fn adopt(&mut self, id: ExecId) {
+        let adopted = self.vm.hub.adopt(id).expect("nobody holds it");
+        assert!(self.vm.hub.adopt(id).is_none(), "adopted twice");
+        self.held.push(Held::Whole(adopted.handle));
     }
 
     fn go_on(&mut self) {
@@ -458,7 +485,8 @@ impl World {
         assert!(view.active <= LIMITS.max_executions);
         for exec in &view.executions {
             let over = exec.phase == "ended" && exec.chunks_held == 0;
-            assert!(over != exec.admitted, "{exec:?}");
+            // What was left keeps its slot.
+            assert!(over != exec.admitted || exec.adoptable, "{exec:?}");
             let returned = self.slots.entry(exec.id).or_insert(false);
             assert!(!(*returned && exec.admitted), "{exec:?} has its slot again");
             *returned |= !exec.admitted;
@@ -475,6 +503,9 @@ impl World {
     fn finish(mut self, gone: bool) {
         self.vm.hold.store(false, Ordering::Relaxed);
         self.quiesce = None;
+        for id in self.vm.hub.adoptable() {
+            self.adopt(id);
+        }
         self.go_on();
         self.renew();
         self.vm.hub.expire();

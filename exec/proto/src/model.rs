@@ -192,8 +192,45 @@ impl World {
                 let model = self.models.get_mut(&id).unwrap();
                 model.killed |= self.pair.host.kill(id).is_ok();
             }
-            Op::Take { exec, stream: flag } => {
+            Op::PassOn { exec, stream: flag } => {
+                let Some(id) = self.pick(exec).filter(|id| !self.models[id].left) else {
+                    return;
+                };
+                if let Some(chunk) = self.pair.host.take_forwarded(id, stream(flag)) {
+                    let passed = &mut self.models.get_mut(&id).unwrap().passed;
+                    passed.entry(stream(flag)).or_default().extend(chunk);
+                }
+            }
+            Op::Consume {
+                exec,
+                stream: flag,
+                n,
+            } => {
                 let Some(id) = self.pick(exec) else { return };
+                let passed = &mut self.models.get_mut(&id).unwrap().passed;
+                let Some(passed) = passed.get_mut(&stream(flag)) else {
+                    return;
+                };
+                let bytes: Vec<u8> = passed.drain(..n.min(passed.len())).collect();
+                let progress = self.pair.host.progress(id).unwrap();
+                let mut consumed = [progress.stdout_consumed, progress.stderr_consumed];
+                consumed[usize::from(flag)] += bytes.len() as u64;
+                let units = self.pair.host.release_forwarded(id, consumed).unwrap();
+                assert!(units >= bytes.len() as u64);
+                self.took(id, stream(flag), &bytes);
+            }
+            Op::Leave { exec } => {
+                let Some(id) = self.pick(exec) else { return };
+                self.leave(id);
+            }
+            Op::TakeUp { exec } => {
+                let Some(id) = self.pick(exec) else { return };
+                self.take_up(id);
+            }
+            Op::Take { exec, stream: flag } => {
+                let Some(id) = self.pick(exec).filter(|id| self.models[id].is_read()) else {
+                    return;
+                };
                 if let Some(chunk) = self.pair.host.take_chunk(id, stream(flag)) {
                     self.took(id, stream(flag), &chunk);
                 }
@@ -203,7 +240,9 @@ impl World {
                 stream: flag,
                 n,
             } => {
-                let Some(id) = self.pick(exec) else { return };
+                let Some(id) = self.pick(exec).filter(|id| self.models[id].is_read()) else {
+                    return;
+                };
                 let mut buf = vec![0; n];
                 if let Read::Data(n) = self.pair.host.read(id, stream(flag), &mut buf) {
                     self.took(id, stream(flag), &buf[..n]);
@@ -212,18 +251,18 @@ impl World {
             Op::Discard { exec, stream: flag } => {
                 let Some(id) = self.pick(exec) else { return };
                 self.pair.host.discard(id, stream(flag));
-                self.models
-                    .get_mut(&id)
-                    .unwrap()
-                    .discarded
-                    .push(stream(flag));
+                let model = self.models.get_mut(&id).unwrap();
+                model.discarded.push(stream(flag));
+                model.passed.remove(&stream(flag));
             }
             Op::Forget { exec } => {
                 let Some(id) = self.pick(exec) else { return };
                 self.pair.host.forget(id);
                 let model = self.models.get_mut(&id).unwrap();
                 model.forgotten = true;
+                model.left = false;
                 model.discarded.extend(Stream::ALL);
+                model.passed.clear();
             }
             Op::Produce {
                 exec,
@@ -312,6 +351,38 @@ impl World {
             Op::Restore => *self = self.restored(),
         }
         self.heed_notices();
+    }
+
+    /// Nobody holds it from here on, unless nothing of it is left.
+    fn leave(&mut self, id: ExecId) {
+        let holds_slot = |pair: &Pair| {
+            let mut executions = pair.host.inspect().executions.into_iter();
+            executions.any(|exec| exec.id == id && exec.admitted)
+        };
+        let model = self.models.get_mut(&id).unwrap();
+        let possible = !model.forgotten && holds_slot(&self.pair);
+        assert_eq!(self.pair.host.leave(id).is_ok(), possible);
+        if possible {
+            model.left = true;
+            model.passed.clear();
+        }
+        assert_eq!(self.pair.host.left(id), model.left.then_some(id));
+    }
+
+    fn take_up(&mut self, id: ExecId) {
+        self.pair.host.take_up(id);
+        self.models.get_mut(&id).unwrap().left = false;
+        assert_eq!(self.pair.host.left(id), None);
+    }
+
+    /// Everything is held by somebody who reads it here.
+    pub fn take_all_up(&mut self) {
+        for id in self.order.clone() {
+            if !self.models[&id].is_read() {
+                self.leave(id);
+            }
+            self.take_up(id);
+        }
     }
 
     /// Starts a command, if there is a slot and only then.

@@ -6,6 +6,7 @@
 mod crowd;
 mod deadlines;
 mod departure;
+mod leaving;
 mod other_process;
 mod top;
 

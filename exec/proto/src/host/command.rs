@@ -447,11 +447,6 @@ impl Conn {
             exec.forgotten = true;
             exec.left = false;
             exec.stdin_event = None;
-            exec.stdout.drop_passed();
-            exec.stderr.drop_passed();
-            let forwarded = core::mem::take(&mut exec.forwarded);
-            exec.release(forwarded);
-            self.schedule_ack(id);
             self.settle(id);
         }
     }

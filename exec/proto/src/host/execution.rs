@@ -130,9 +130,10 @@ impl Output {
         }
     }
 
-    /// Bytes that a reader has taken, that were passed on, or thrown away.
+    /// Bytes that a reader is known to have taken, here or behind a relay, or that were thrown away.
     pub(super) fn consumed(&self) -> u64 {
-        self.received.saturating_sub(self.held)
+        let kept = self.held.saturating_add(self.passed_bytes);
+        self.received.saturating_sub(kept)
     }
 
     /// Puts a chunk behind those that are held.
@@ -374,8 +375,14 @@ impl Exec {
         }
     }
 
-    /// Throws away what is queued of `stream` and gives its credit back.
+    /// Throws away what is queued of `stream`, and kept of what was passed on, and gives its credit
+    /// back.
     pub(super) fn drop_queued(&mut self, stream: Stream) {
+        let output = self.output(stream);
+        let passed = output.consumed_up_to(output.consumed().saturating_add(output.passed_bytes));
+        let units = passed.unwrap_or_default();
+        self.forwarded = self.forwarded.saturating_sub(units);
+        self.release(units);
         while let Some(chunk) = self.output(stream).pop() {
             self.consume(chunk.data.len(), true);
         }

@@ -274,8 +274,7 @@ impl Output {
     /// The reader behind a relay has consumed this stream up to `position`. Gives the units that
     /// this releases; `None`, and nothing changed, if that is nothing that was passed on.
     pub(super) fn consumed_up_to(&mut self, position: u64) -> Option<u64> {
-        let known = self.consumed().checked_sub(self.passed_bytes)?;
-        let mut left = position.checked_sub(known)?;
+        let mut left = position.checked_sub(self.consumed())?;
         self.passed_bytes = self.passed_bytes.checked_sub(left)?;
         let mut units = left;
         while let Some(chunk) = self.passed.front_mut()
@@ -289,12 +288,6 @@ impl Output {
             }
         }
         Some(units)
-    }
-
-    /// Throws away what is kept of what was passed on.
-    pub(super) fn drop_passed(&mut self) {
-        self.passed = Default::default();
-        self.passed_bytes = 0;
     }
 
     fn take_back(&mut self) {

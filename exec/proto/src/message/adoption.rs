@@ -68,3 +68,7 @@ pub struct TimedOut {
     #[n(1)]
     pub status: ExitStatus,
 }
+
+#[cfg(test)]
+#[path = "adoption_test.rs"]
+mod tests;

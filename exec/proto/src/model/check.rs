@@ -113,6 +113,7 @@ impl World {
         while let Some((frame, rest)) = self.in_flight.pop_front() {
             self.pair.host_receives(&frame, rest);
         }
+        self.take_all_up();
         self.pair.dull = false;
         loop {
             self.asked.extend(self.pair.host.thaw());

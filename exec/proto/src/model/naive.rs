@@ -15,7 +15,11 @@ pub(super) struct Model {
     /// Bytes that the command put into its pipes, and how many were read from them here.
     pub(super) produced: BTreeMap<Stream, Vec<u8>>,
     pub(super) read: BTreeMap<Stream, Vec<u8>>,
+    /// Bytes that were passed on and not consumed.
+    pub(super) passed: BTreeMap<Stream, Vec<u8>>,
     pub(super) discarded: Vec<Stream>,
+    /// Nobody holds it.
+    pub(super) left: bool,
     pub(super) forgotten: bool,
     /// Its command has closed its stdin.
     pub(super) broken: bool,
@@ -28,11 +32,18 @@ impl Model {
     /// What is known after a restore: the time for which output has waited begins anew.
     pub(super) fn restored(&self) -> Self {
         let mut model = self.clone();
+        model.passed.clear();
+        model.left = false;
         let timeout = model.timeout.as_mut();
         if let Some(expired) = timeout.and_then(|timeout| timeout.expired.as_mut()) {
             expired.waited = Duration::ZERO;
         }
         model
+    }
+
+    /// Whether its output is read here.
+    pub(super) fn is_read(&self) -> bool {
+        !self.left && self.passed.values().all(Vec::is_empty)
     }
 
     /// Time has passed for an execution of which no end is known.

@@ -47,6 +47,24 @@ pub enum Op {
         stream: bool,
         n: usize,
     },
+    /// A relay passes a chunk on.
+    PassOn {
+        exec: usize,
+        stream: bool,
+    },
+    /// The reader behind it consumes so many bytes of what was passed on.
+    Consume {
+        exec: usize,
+        stream: bool,
+        n: usize,
+    },
+    /// Nobody holds it, until it is taken up.
+    Leave {
+        exec: usize,
+    },
+    TakeUp {
+        exec: usize,
+    },
     Discard {
         exec: usize,
         stream: bool,

@@ -199,8 +199,8 @@ pub struct Progress {
     /// Stdin accepted: handed to the channel, or pending and sure to be unless the command stops
     /// reading. The next byte to write is this one.
     pub stdin_accepted: u64,
-    /// Stdout taken by a reader, passed on by a relay, or discarded. The next byte read is this
-    /// one.
+    /// Stdout taken by a reader, here or behind a relay that has been told, or discarded. The next
+    /// byte read is this one.
     pub stdout_consumed: u64,
     /// The same of stderr.
     pub stderr_consumed: u64,
