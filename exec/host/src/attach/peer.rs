@@ -211,7 +211,9 @@ impl Peer {
 
     /// Something happened to one of its executions in the VM.
     pub(super) fn service(&mut self, id: ExecId) {
+        let signalled = self.signals.iter().any(|(of, _)| *of == id);
         if let Some(exec) = self.execs.get_mut(&id) {
+            exec.hold_leave(signalled || self.sizes.contains_key(&id));
             exec.service(id, &mut self.conn);
             if !exec.is_requesting() {
                 self.requests.remove(&id);
@@ -224,9 +226,11 @@ impl Peer {
     /// that has ended reaches nobody.
     pub(super) fn send_control(&mut self) -> bool {
         if let Some((id, signal)) = self.signals.front() {
-            let sent = self.execs.get(id).is_none_or(|exec| exec.signal(*signal));
+            let id = *id;
+            let sent = self.execs.get(&id).is_none_or(|exec| exec.signal(*signal));
             if sent {
                 self.signals.pop_front();
+                self.leave_behind(id);
             }
             return sent;
         }
@@ -239,8 +243,16 @@ impl Peer {
         if sent {
             self.sizes.remove(&id);
             self.last_sized = Some(id);
+            self.leave_behind(id);
         }
         sent
+    }
+
+    /// A signal or size has gone, which the client may have wanted before it left.
+    fn leave_behind(&mut self, id: ExecId) {
+        if self.execs.get(&id).is_some_and(Relayed::is_leaving) {
+            self.service(id);
+        }
     }
 
     /// While the guest does not read, its clients' signals are left in their sockets.

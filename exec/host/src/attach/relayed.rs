@@ -67,6 +67,8 @@ pub(super) struct Relayed {
     ended: bool,
     /// The client asked to leave it, and what it wrote to stdin has not all gone.
     leaving: Option<Leave>,
+    /// A signal or size waits for room in the VM's control queue.
+    leave_held: bool,
     /// It is not this client's any more.
     left: bool,
 }
@@ -142,6 +144,7 @@ impl Relayed {
             released: 0,
             ended: false,
             leaving: None,
+            leave_held: false,
             left: false,
         }
     }
@@ -201,6 +204,7 @@ impl Relayed {
         }
         let fed = news.terminal.is_some() || self.feed(id, guest);
         if fed
+            && !self.leave_held
             && let Some(leave) = self.leaving.take()
             && self.let_go(id, guest, leave)
         {
@@ -215,9 +219,20 @@ impl Relayed {
 
     /// The client leaves it; takes effect at the next service, or when what it wrote to stdin has
     /// gone to the guest. All of that can go without the command reading it, unless what others
-    /// wrote before takes up the allowance.
+    /// wrote before takes up the allowance. So does what it had to say by signals and sizes:
+    /// [`hold_leave`](Self::hold_leave).
     pub(super) fn leave(&mut self, leave: Leave) {
         self.leaving = Some(leave);
+    }
+
+    /// Whether the client has asked to leave it, and has not left.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// It is not left while a signal or size of it waits for room.
+    pub(super) fn hold_leave(&mut self, hold: bool) {
+        self.leave_held = hold;
     }
 
     /// Makes it whoever's who adopts it; `false` if nothing is left of it but its end.

@@ -415,6 +415,29 @@ fn a_leave_waits_for_what_was_written_and_loses_nothing_of_it() {
 }
 
 #[test]
+fn what_a_client_says_before_it_leaves_reaches_the_command() {
+    run(async {
+        let attached = Attached::new();
+        let client = attached.client().await;
+        for _ in 0..20 {
+            let exec = client.exec("stall", NONE);
+            let handle = exec.terminal(TerminalSize { rows: 24, cols: 80 });
+            let handle = handle.spawn().await.unwrap();
+            let size = TerminalSize { rows: 7, cols: 9 };
+            handle.signal(Signal::USR1).await.unwrap();
+            handle.resize(size).await.unwrap();
+            handle.signal(Signal::USR2).await.unwrap();
+            let id = handle.leave().await.unwrap();
+            wait_until("all that was said", || {
+                attached.vm.command(id, |command| {
+                    command.signals == [10, 12] && command.sizes == [(7, 9)]
+                })
+            });
+        }
+    });
+}
+
+#[test]
 fn an_end_that_comes_first_is_told_with_the_handle_given_back() {
     run(async {
         let attached = Attached::new();
