@@ -481,20 +481,24 @@ fn whoever_asks_for_any_id_gets_what_was_left_and_harms_nobody() {
         let held = spawn(&bystander, &["stall"]).await;
         let left = spawn(&bystander, &["stall"]).await.leave().await.unwrap();
         let mut villain = Villain::attach(&attached.path);
-        // A hundred ids that it may not have, one that it may, and a leave of each.
+        // Ids of nothing, that of somebody's, the one that it may have, and a leave of each.
         for n in 1..=100 {
-            let of = if n == 50 { left.get() } else { n * 7 + 1 };
+            let of = match n {
+                50 => left.get(),
+                60 => 1,
+                _ => n * 7 + 1,
+            };
             villain.raw(ToGuest::Adopt.to_wire(), n, &of.to_le_bytes());
             villain.raw(ToGuest::Leave.to_wire(), n, &[0xa0]);
         }
-        wait_until("the one that it took", || {
-            // Held for a moment and left again.
-            attached.vm.hub.adoptable() == [left]
-        });
-        drop(villain);
+        // It is cut off for what comes behind all of that.
+        villain.raw(0x7f, 0, &[]);
+        assert!(villain.is_cut_off().is_some());
         attached.goes_on(&bystander).await;
         assert_eq!(bystander.adoptable().await.unwrap(), [left]);
-        assert_eq!(attached.vm.client.active(), 2);
+        wait_until("the slots of the others", || {
+            attached.vm.client.active() == 2
+        });
         drop(held);
     });
 }
