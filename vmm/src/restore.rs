@@ -48,8 +48,9 @@ pub enum Survivors {
     Discard,
     /// They are killed before they run, and so are those that nobody held.
     Kill,
-    /// They wait for [`Vm::adopt`], each within its limits: one that nobody adopts stalls as one that
-    /// nobody reads, and keeps its slot. [`Vm::discard_survivors`] lets go of the rest.
+    /// They wait for [`Vm::adopt`], or for a [client](crate::Client::adopt) of the attach socket, each
+    /// within its limits: one that nobody adopts stalls as one that nobody reads, and keeps its slot.
+    /// [`Vm::discard_survivors`] lets go of the rest.
     Adopt,
 }
 

@@ -203,8 +203,8 @@ impl Vm {
         self.hub.adopt(id)
     }
 
-    /// Lets all [`survivors`](Self::survivors) that are left run on with nobody at their streams, as
-    /// [`Survivors::Discard`] does.
+    /// Lets all [`survivors`](Self::survivors) that nobody has adopted run on with nobody at their
+    /// streams, as [`Survivors::Discard`] does; also those that were [left](ExecHandle::leave).
     pub fn discard_survivors(&self) {
         self.hub.discard_rest();
     }

@@ -37,6 +37,8 @@ Output waits for READER, LINK and CMD, and stdin for WRITER, LINK and CMD, for t
 time; each three add up to all of it while the stream lives. An output that waits for its command, and a \
 stdin that waits for its writer, are nobody's fault. Bytes of output count 256 more per chunk.
 
+One that is adoptable is held by nobody, and nobody reads it until `forebay adopt` takes it over.
+
 Whoever may connect to the socket may run anything in the VM, and so may see what runs.")]
 pub(crate) struct Options {
     /// The socket of the VM, as given to `forebay run --attach-socket` or to the library.

@@ -113,7 +113,12 @@ impl Row {
             id: exec.id,
             pid: exec.pid,
             program: exec.program.clone(),
-            phase: exec.phase,
+            // Which of its phases it is in matters to whoever adopts it.
+            phase: if exec.adoptable {
+                "adoptable"
+            } else {
+                exec.phase
+            },
             output: [
                 exec.output_received,
                 exec.output_acked,

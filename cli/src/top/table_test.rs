@@ -123,7 +123,7 @@ fn look() -> View {
             stdin: "open",
             stdin_waits_for: "link",
             stdin_stalls,
-            adoptable: true,
+            adoptable: false,
         }],
     }
 }
@@ -189,6 +189,15 @@ fn the_second_look_shows_what_came_since_the_first() {
     // One that was not in the last look is new.
     view.executions[0].id = ExecId::new(8).unwrap();
     assert!(table.draw(&view.into()).contains(" 30% "));
+}
+
+#[test]
+fn what_nobody_holds_is_shown_to_be_adoptable() {
+    let mut view = look();
+    view.executions[0].adoptable = true;
+    let text = Table::default().draw(&view.into());
+    let phase = text.lines().nth(2).unwrap().split_whitespace().nth(3);
+    assert_eq!(phase, Some("adoptable"));
 }
 
 #[test]
