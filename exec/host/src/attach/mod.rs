@@ -12,12 +12,13 @@
 //! and everything that may wait has its place in that code's bounds.
 //!
 //! Nothing is queued in between. Output stays in the VM's connection until the client's socket
-//! can take it, and stays charged until the client's application consumed it. Stdin stays in the
-//! client's ring here until the guest's command has read it. Each end of that is told the totals
-//! of the other, so the allowances hold end to end.
+//! can take it, and stays charged, and kept for whoever adopts the execution, until the client's
+//! application consumed it. Stdin stays in the client's ring here until the guest's command has
+//! read it. Each end of that is told the totals of the other, so the allowances hold end to end.
 //!
-//! What a client does wrong ends its own connection and kills its own executions. No client can
-//! stop the server from reading another, and none from writing. A client costs the VM's program:
+//! What a client does wrong ends its own connection and kills its own executions; those that it has
+//! left are not its own any more. No client can stop the server from reading another, and none from
+//! writing. A client costs the VM's program:
 //!
 //! | what | at most |
 //! |---|---|
