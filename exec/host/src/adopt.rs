@@ -14,9 +14,10 @@ use std::sync::Arc;
 use forebay_exec_proto::host::{ControlError, Inspection, Terminal};
 
 use crate::ExecId;
-use crate::attach;
+use crate::attach::{self, EXECUTIONS_MAX};
 use crate::client::Client;
 use crate::error::{AdoptError, LeaveError};
+use crate::failure::Failure;
 use crate::handle::ExecHandle;
 use crate::hub::{Adopted, Hub};
 use crate::lease::Lease;
@@ -80,23 +81,29 @@ impl Client {
     /// nobody has decided. They may have ended.
     ///
     /// # Errors
-    /// [`AdoptError::VmGone`], over an attach socket alone.
+    /// Over an attach socket alone: [`AdoptError::VmGone`], and [`AdoptError::Refused`] if the server
+    /// breaks the protocol.
     pub async fn adoptable(&self) -> Result<Vec<ExecId>, AdoptError> {
         let hub = self.hub();
         if !hub.faces_relay() {
             return Ok(hub.adoptable());
         }
         let mut adoptable = Vec::new();
-        let mut after = 0;
+        let (mut after, mut seen) = (0, 0);
         loop {
             let Inspection { view, more } = hub.page(after).await?;
             let found = view.executions.iter().filter(|exec| exec.adoptable);
             adoptable.extend(found.map(|exec| exec.id));
-            match view.executions.last() {
-                // Ids rise, so this comes to an end.
-                Some(last) if more && last.id.get() > after => after = last.id.get(),
-                _ => return Ok(adoptable),
+            if !more {
+                return Ok(adoptable);
             }
+            let last = view.executions.last().map_or(0, |exec| exec.id.get());
+            seen += view.executions.len();
+            if last <= after || seen > EXECUTIONS_MAX {
+                let rule = "the server's look at its VM does not come to an end";
+                return Err(AdoptError::Refused(Failure::protocol(rule)));
+            }
+            after = last;
         }
     }
 

@@ -35,7 +35,7 @@ const NO_ANSWER: &str = "no answer came in time: the VM has not booted yet, its 
 
 /// Most executions in a look: as many ended ones as a program can sensibly keep, and far less than
 /// a server that never comes to an end can send in the time.
-const EXECUTIONS_MAX: usize = 1 << 16;
+pub(crate) const EXECUTIONS_MAX: usize = 1 << 16;
 
 /// The server's answer to a client's question.
 pub(super) fn page(hub: &Hub, after: u64) -> Inspection {

@@ -76,6 +76,7 @@ pub use inspect::AttachInspector;
 pub use server::AttachServer;
 pub use socket::AttachSocket;
 
+pub(crate) use inspect::EXECUTIONS_MAX;
 pub(crate) use refusal::{capacity, not_adopted};
 
 #[cfg(test)]

@@ -197,6 +197,24 @@ fn an_execution_that_began_between_two_pages_belongs_to_the_second() {
 }
 
 #[test]
+fn a_client_gives_up_a_server_whose_list_of_what_can_be_adopted_does_not_end() {
+    let pages: [fn(u64) -> Inspection; 3] = [
+        |after| page(&(after + 1..after + 17).collect::<Vec<_>>(), true),
+        |_| page(&[4], true),
+        |_| page(&[], true),
+    ];
+    for pages in pages {
+        let (_directory, path, server) = scripted(pages);
+        run(async {
+            let client = crate::Client::connect(&path).await.unwrap();
+            let error = client.adoptable().await.unwrap_err();
+            assert!(matches!(error, crate::AdoptError::Refused(_)), "{error}");
+        });
+        server.join().unwrap();
+    }
+}
+
+#[test]
 fn a_server_that_always_says_more_is_given_up() {
     // Slowly, by the time; quickly, by the number.
     let slowly: fn(u64) -> Inspection = |after| {
