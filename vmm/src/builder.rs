@@ -442,6 +442,14 @@ pub(crate) fn check_console(capacity: usize) -> Result<(), UsageError> {
 /// A guest that cannot hold its own root would only panic.
 fn check_memory(mib: u32, image: &Image) -> Result<(), UsageError> {
     let need = image.memory_need();
+    if !need.can_be_met() {
+        return Err(UsageError::new(
+            "image",
+            image.name(),
+            "no guest can boot it: kernel and archives must lie below 3 GiB, whatever memory the \
+             guest has; leave something out of it",
+        ));
+    }
     let least = need.least_bytes().div_ceil(MIB);
     if u64::from(mib) >= least {
         return Ok(());

@@ -96,8 +96,8 @@ fn layers_and_words_keep_their_order() {
     assert!(line.ends_with(" x=1 x=2\0"), "{line}");
 }
 
-#[test]
-fn an_image_that_cannot_fit_is_refused_with_the_numbers() {
+/// An image whose files are as large as these, in MiB, and have nothing in them.
+fn image_of(kernel: u64, archive: u64, unpacked: u64) -> (tempfile::TempDir, Image) {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, mib: u64| {
         let file = std::fs::File::create(dir.path().join(name)).unwrap();
@@ -113,12 +113,18 @@ fn an_image_that_cannot_fit_is_refused_with_the_numbers() {
         r#"{{"format": 1, "name": "", "digest": "{digest}", "cmdline": "", "origin": {{}},
             "kernel": {{"kind": "vmlinux", {}}},
             "initramfs": [{{{}, "unpacked": {}}}]}}"#,
-        file("vmlinux", 20),
-        file("root.cpio", 100),
-        110 << 20,
+        file("vmlinux", kernel),
+        file("root.cpio", archive),
+        unpacked << 20,
     );
     std::fs::write(dir.path().join("image.json"), description).unwrap();
     let image = Image::open(dir.path()).unwrap();
+    (dir, image)
+}
+
+#[test]
+fn an_image_that_cannot_fit_is_refused_with_the_numbers() {
+    let (_directory, image) = image_of(20, 100, 110);
     // 20 + 100 + 2 * 110, and 16 for the kernel's own.
     let error = refusal(VmBuilder::default().image(image.clone()).memory_mib(355));
     assert_eq!(error.field, "memory_mib");
@@ -128,4 +134,14 @@ fn an_image_that_cannot_fit_is_refused_with_the_numbers() {
     let enough = VmBuilder::default().image(image).memory_mib(356);
     let started = enough.kernel("/nowhere/vmlinux").start_machine();
     assert!(!matches!(started, Err(StartError::Usage(_))), "{started:?}");
+}
+
+#[test]
+fn an_image_that_no_guest_can_boot_is_not_met_by_advice_to_add_memory() {
+    let (_directory, image) = image_of(20, 3072, 3072);
+    for mib in [256, MEMORY_MIB_MAX] {
+        let error = refusal(VmBuilder::default().image(image.clone()).memory_mib(mib));
+        assert_eq!(error.field, "image");
+        assert!(error.bound.contains("below 3 GiB"), "{error}");
+    }
 }

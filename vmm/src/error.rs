@@ -42,13 +42,20 @@ pub enum StartError {
     /// Kernel and initramfs do not fit into the guest's memory.
     #[error(
         "the initramfs needs {needed} bytes below 3 GiB but only {available} are free beside the \
-         kernel: give the guest more memory or make the initramfs smaller"
+         kernel: {}",
+        if needed <= possible {
+            "give the guest more memory or make the initramfs smaller"
+        } else {
+            "no guest has that much there, whatever memory it is given: make the initramfs smaller"
+        }
     )]
     InitramfsTooLarge {
         /// Size of all layers together, in bytes.
         needed: u64,
         /// What is left above the kernel, in bytes.
         available: u64,
+        /// What would be left in a guest of 3 GiB or more, in bytes.
+        possible: u64,
     },
     /// The guest ran but did not get as far as it had to.
     #[error(transparent)]

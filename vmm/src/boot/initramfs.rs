@@ -68,7 +68,7 @@ fn place(
     low_ram: u64,
     kernel_end: u64,
 ) -> Result<Option<LoadedInitramfs>, StartError> {
-    let available = low_ram.saturating_sub(kernel_end.next_multiple_of(ALIGNMENT));
+    let free_below = |top: u64| top.saturating_sub(kernel_end.next_multiple_of(ALIGNMENT));
     let mut needed = 0u64;
     for len in layers {
         // Saturating, since a sparse file can be of any length; padding cannot overflow below this.
@@ -82,7 +82,11 @@ fn place(
         .map(|start| start & !(ALIGNMENT - 1))
         .filter(|start| *start >= kernel_end)
         .map(|start| Some(LoadedInitramfs { start, len: needed }))
-        .ok_or(StartError::InitramfsTooLarge { needed, available })
+        .ok_or_else(|| StartError::InitramfsTooLarge {
+            needed,
+            available: free_below(low_ram),
+            possible: free_below(HOLE_START),
+        })
 }
 
 #[cfg(test)]

@@ -59,12 +59,25 @@ fn one_that_does_not_fit_is_refused_with_both_numbers() {
     for len in [33 * MIB, u64::MAX] {
         let error = place([len].into_iter(), 64 * MIB, 32 * MIB).unwrap_err();
         assert!(
-            matches!(error, StartError::InitramfsTooLarge { needed, available }
+            matches!(error, StartError::InitramfsTooLarge { needed, available, .. }
                 if needed >= 33 * MIB && available == 32 * MIB),
             "{error}"
         );
     }
     assert!(place([32 * MIB].into_iter(), 64 * MIB, 32 * MIB).is_ok());
+}
+
+#[test]
+fn more_memory_is_advised_only_where_it_would_help() {
+    let kernel_end = 32 * MIB;
+    for (len, helps) in [(HOLE_START - kernel_end, true), (HOLE_START, false)] {
+        let error = place([len].into_iter(), 64 * MIB, kernel_end).unwrap_err();
+        let text = error.to_string();
+        assert_eq!(text.contains("more memory"), helps, "{text}");
+        assert!(text.contains("make the initramfs smaller"), "{text}");
+        let largest = place([len].into_iter(), HOLE_START, kernel_end);
+        assert_eq!(largest.is_ok(), helps);
+    }
 }
 
 #[test]
