@@ -2,17 +2,21 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use forebay_images::Image;
 use forebay_images::progress::Progress;
+use forebay_images::{Cache, Image, store};
 use forebay_rig::{Clock, Event, RigCommand, Status};
 
 use crate::{place, setup};
+
+/// Where the library looks for images in L1.
+const IMAGES_IN_L1: &str = "/root/.cache/forebay/images";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -34,6 +38,9 @@ pub(crate) struct Options {
     /// Connect standard input.
     #[arg(short, long)]
     interactive: bool,
+    /// Pack this image too, by its name; may be repeated.
+    #[arg(long = "image", value_name = "NAME")]
+    images: Vec<String>,
     /// Do not pack the default image.
     #[arg(long)]
     no_image: bool,
@@ -52,7 +59,14 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCode> {
-    let command = command(options, progress)?;
+    let cache = Cache::of_user()?;
+    let links = cache.scratch("build", "image-names")?;
+    let command = with_images(
+        command(options, progress)?,
+        &options.images,
+        &cache,
+        links.path(),
+    )?;
     let assets = setup::rig(progress)?;
     let outcome = forebay_rig::run(&command, &assets, &mut |event| match event {
         Event::Console(line) if options.console => eprintln!("L1: {line}"),
@@ -141,6 +155,25 @@ fn command(options: &Options, progress: &dyn Progress) -> Result<RigCommand> {
         command = command.output(split(output)?.0);
     }
     Ok(command)
+}
+
+/// Packs images under their names, as a cache has them: a name is a link to a directory. `links` is an
+/// empty directory for those.
+fn with_images(
+    mut command: RigCommand,
+    names: &[String],
+    cache: &Cache,
+    links: &Path,
+) -> Result<RigCommand> {
+    for name in names {
+        let image = store::find(cache, name)?;
+        let directory = image.directory().file_name().unwrap_or_default();
+        let link = links.join(name);
+        symlink(directory, &link).with_context(|| format!("link {}", link.display()))?;
+        let l1 = format!("{IMAGES_IN_L1}/{}", directory.to_string_lossy());
+        command = command.file(image.directory(), l1);
+    }
+    Ok(command.file(links, IMAGES_IN_L1))
 }
 
 fn split(output: &str) -> Result<(&str, &str)> {
