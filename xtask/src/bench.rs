@@ -57,6 +57,8 @@ enum Subject {
     Flow,
     /// What running a command costs: alone, beside others, on a terminal.
     Exec,
+    /// What boots cost, over kernels, memory, vCPUs and images; builds and fetches those kernels.
+    Boot,
 }
 
 /// What tells the time of a run.
@@ -72,7 +74,12 @@ enum Clock {
 type Figure = Map<String, Value>;
 
 pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCode> {
-    let guest = setup::guest(progress)?;
+    let mut guest = setup::guest(progress)?;
+    if options.subject == Subject::Boot {
+        guest = guest
+            .with_cloud_kernel(progress)?
+            .with_shared_kernel(progress)?;
+    }
     let wanted = |clock| options.clock.is_none_or(|only| only == clock);
     let mut figures = Vec::new();
     if wanted(Clock::Instructions) {
@@ -109,6 +116,7 @@ fn arguments(clock: &str, options: &Options) -> Vec<String> {
         Subject::Machine => "machine",
         Subject::Flow => "flow",
         Subject::Exec => "exec",
+        Subject::Boot => "boot",
     };
     let mut arguments: Vec<_> = [subject, "--clock", clock].map(str::to_owned).into();
     if options.quick {

@@ -30,8 +30,10 @@ pub(crate) const IMAGE_VARIABLE: &str = "FOREBAY_IMAGE";
 pub(crate) const HELPER_VARIABLE: &str = "FOREBAY_HELPER_LAYER";
 /// Names the `forebay` command to the tests of it.
 pub(crate) const COMMAND_VARIABLE: &str = "FOREBAY_COMMAND";
-/// Names the directory of the distribution's kernel to the tests of kernels.
+/// Names the directory of the distribution's kernel to the tests of kernels and the benchmark.
 pub(crate) const CLOUD_KERNEL_VARIABLE: &str = "FOREBAY_CLOUD_KERNEL";
+/// Names our kernel for vCPUs that share processors to the benchmark.
+pub(crate) const SHARED_KERNEL_VARIABLE: &str = "FOREBAY_SHARED_KERNEL";
 /// The image in L1: where the library looks for the default one, so that both ways find it.
 pub(crate) const IMAGE_IN_L1: &str = "/root/.cache/forebay/images/default";
 const HELPER_IN_L1: &str = "/forebay/guest-helper.cpio";

@@ -30,6 +30,25 @@ pub(crate) struct Guest {
     pub(crate) named: Vec<(&'static str, PathBuf)>,
 }
 
+impl Guest {
+    /// With the distribution's kernel beside it.
+    pub(crate) fn with_cloud_kernel(mut self, progress: &dyn Progress) -> Result<Self> {
+        let kernel = cloud_kernel(progress)?;
+        self.named
+            .push((place::CLOUD_KERNEL_VARIABLE, kernel.directory));
+        Ok(self)
+    }
+
+    /// With our kernel for vCPUs that share processors beside it.
+    pub(crate) fn with_shared_kernel(mut self, progress: &dyn Progress) -> Result<Self> {
+        let fragment = Fragment::microvm_shared_processors();
+        let kernel = kernel(&Cache::of_user()?, &fragment, progress)?;
+        self.named
+            .push((place::SHARED_KERNEL_VARIABLE, kernel.vmlinux));
+        Ok(self)
+    }
+}
+
 /// `cargo xtask setup`.
 pub(crate) fn task(progress: &dyn Progress) -> Result<ExitCode> {
     let guest = guest(progress)?;
@@ -59,7 +78,7 @@ pub(crate) fn guest(progress: &dyn Progress) -> Result<Guest> {
 
 /// The default image alone.
 pub(crate) fn image(cache: &Cache, progress: &dyn Progress) -> Result<Image> {
-    let kernel = kernel(cache, progress)?;
+    let kernel = kernel(cache, &Fragment::microvm(), progress)?;
     let init = workspace::build_static("forebay-init", "forebay-init")?;
     let busybox = default_image::busybox(cache, progress)?;
     Ok(default_image::get_or_build(
@@ -79,17 +98,16 @@ pub(crate) fn rig_init() -> Result<PathBuf> {
     workspace::build_static("forebay-rig", "forebay-rig-init")
 }
 
-fn kernel(cache: &Cache, progress: &dyn Progress) -> Result<Kernel> {
-    let fragment = Fragment::microvm();
-    if let Some(kernel) = kernel::cached(cache, &fragment)? {
+fn kernel(cache: &Cache, fragment: &Fragment, progress: &dyn Progress) -> Result<Kernel> {
+    if let Some(kernel) = kernel::cached(cache, fragment)? {
         return Ok(kernel);
     }
     apt::ensure(kernel::BUILD_PACKAGES, progress)?;
-    Ok(kernel::get_or_build(cache, &fragment, progress)?)
+    Ok(kernel::get_or_build(cache, fragment, progress)?)
 }
 
 /// The distribution's own kernel.
-pub(crate) fn cloud_kernel(progress: &dyn Progress) -> Result<CloudKernel> {
+fn cloud_kernel(progress: &dyn Progress) -> Result<CloudKernel> {
     let cache = Cache::of_user()?;
     if let Some(kernel) = cloud::cached(&cache)? {
         return Ok(kernel);

@@ -8,7 +8,6 @@ use clap::Args;
 use forebay_images::progress::Progress;
 
 use crate::place::Place;
-use crate::setup::Guest;
 use crate::verdict::Verdict;
 use crate::workspace::{self, Artifact, cargo};
 use crate::{arrows, fuzz, lint, place, setup, vm_tests};
@@ -68,7 +67,7 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
     }
     for program in chosen(&programs, &options.vm) {
         let guest = if program.name == KERNEL_TESTS {
-            with_cloud_kernel(&guest, progress)?
+            guest.clone().with_cloud_kernel(progress)?
         } else {
             guest.clone()
         };
@@ -101,16 +100,6 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// The guest, with the distribution's kernel beside it.
-fn with_cloud_kernel(guest: &Guest, progress: &dyn Progress) -> Result<Guest> {
-    let mut guest = guest.clone();
-    let kernel = setup::cloud_kernel(progress)?;
-    guest
-        .named
-        .push((place::CLOUD_KERNEL_VARIABLE, kernel.directory));
-    Ok(guest)
 }
 
 /// The integration tests among a package's test programs, all or those named.

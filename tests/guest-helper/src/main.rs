@@ -4,7 +4,7 @@
 //! command did what it says, 1 when it could not, 2 when it was asked wrongly.
 //!
 //! Started as PID 1 (`rdinit=/bin/forebay-guest-helper -- COMMAND ARGS…`) it first mounts `/dev`,
-//! `/proc` and `/sys`, and powers the guest off when the command ends: that is how a port is
+//! `/proc` and `/sys` and loads the image's kernel modules, and powers the guest off when the command ends: that is how a port is
 //! measured without an agent on it.
 //!
 //! The start-up of `std` is left out: it ignores SIGPIPE, which a program that shows what it
@@ -71,6 +71,7 @@ extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> lib
     let pid1 = rustix::process::getpid().is_init();
     if pid1 {
         system::mount_basics();
+        system::load_modules();
     }
     let args: Vec<String> = std::env::args_os()
         .skip(1)

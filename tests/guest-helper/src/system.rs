@@ -49,3 +49,17 @@ pub(crate) fn mount_basics() {
         }
     }
 }
+
+/// Loads the kernel modules that an image lists, as the agent would: of a kernel that has the port's
+/// drivers as modules there is no port before.
+pub(crate) fn load_modules() {
+    // Most images list none.
+    let list = fs::read_to_string("/etc/forebay/modules").unwrap_or_default();
+    for path in list.lines() {
+        let loaded =
+            fs::File::open(path).and_then(|file| Ok(rustix::system::finit_module(&file, c"", 0)?));
+        if let Err(error) = loaded {
+            eprintln!("forebay-guest-helper: module {path}: {error}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! The guests that are measured: our default image, and a bare guest with a port server as PID 1.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use forebay::Image;
@@ -26,7 +26,7 @@ pub(crate) struct Guests {
     pub(crate) bare: BareGuest,
 }
 
-/// Kernel and initramfs of [`Guests::with_helper`] as any virtual machine monitor takes them, to be
+/// A kernel and the initramfs of [`Guests::with_helper`] as any virtual machine monitor takes them, to be
 /// booted with the port server in place of our init.
 pub(crate) struct BareGuest {
     pub(crate) kernel: PathBuf,
@@ -48,7 +48,7 @@ impl Guests {
             format!("{HELPER_VARIABLE} is not set; `cargo xtask bench` sets it")
         })?;
         let with_helper = image.clone().with_layer(layer)?;
-        let bare = BareGuest::of(&with_helper)?;
+        let bare = BareGuest::of(&with_helper, image.kernel(), None)?;
         Ok(Self {
             image,
             with_helper,
@@ -58,13 +58,15 @@ impl Guests {
 }
 
 impl BareGuest {
-    fn of(image: &Image) -> Result<Self> {
+    /// An image with the helper, booted with this kernel and the layer of its modules.
+    pub(crate) fn of(image: &Image, kernel: &Path, modules: Option<&Path>) -> Result<Self> {
         let directory = tempfile::tempdir().context("make a directory for an initramfs")?;
         let initramfs = directory.path().join("initramfs.cpio");
-        let layers: Vec<_> = image.initramfs().iter().map(PathBuf::as_path).collect();
+        let layers = image.initramfs().iter().map(PathBuf::as_path);
+        let layers: Vec<_> = layers.chain(modules).collect();
         forebay_images::concatenate(&layers, &initramfs)?;
         Ok(Self {
-            kernel: image.kernel().to_owned(),
+            kernel: kernel.to_owned(),
             initramfs,
             // The kernel hands a word that it does not know to init as an argument.
             words: format!("rdinit={HELPER} port-server"),

@@ -7,7 +7,7 @@
 //! | `port` | what a bare guest can be asked over its port |
 //! | `bare` | our machine with a bare guest and a counter for a gate |
 //! | `peer` | QEMU with the same bare guest |
-//! | `boot`, `round_trips`, `rates`, `memory` | the figures |
+//! | `boot`, `round_trips`, `rates`, `memory` | the figures; `boot` also takes boots apart |
 //! | `flow` | what the flow contract costs, and its bounds |
 //! | `exec` | what running a command costs: alone, beside others, on a terminal |
 //!
@@ -24,7 +24,7 @@
 //! must not turn into an error.
 
 mod bare;
-mod boot;
+pub(crate) mod boot;
 pub(crate) mod exec;
 pub(crate) mod flow;
 mod guest;

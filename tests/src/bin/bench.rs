@@ -7,7 +7,7 @@ mod bench;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use bench::{Clock, Peer, Plan, Table, exec, flow};
+use bench::{Clock, Peer, Plan, Table, boot, exec, flow};
 use clap::{Parser, ValueEnum};
 use forebay_tests::in_rig;
 use serde::Serialize;
@@ -46,6 +46,8 @@ enum Subject {
     Flow,
     /// What running a command costs: alone, beside others, on a terminal.
     Exec,
+    /// What boots cost, over kernels, memory, vCPUs and images.
+    Boot,
 }
 
 fn main() -> Result<()> {
@@ -61,6 +63,7 @@ fn main() -> Result<()> {
         Subject::Machine => machine(&arguments),
         Subject::Flow => flow(&arguments),
         Subject::Exec => exec(&arguments),
+        Subject::Boot => boot(&arguments),
     }
 }
 
@@ -93,6 +96,14 @@ fn flow(arguments: &Arguments) -> Result<()> {
 fn exec(arguments: &Arguments) -> Result<()> {
     let plan = exec::Plan::new(arguments.clock, arguments.quick);
     arguments.tell(&exec::run(&plan)?)
+}
+
+fn boot(arguments: &Arguments) -> Result<()> {
+    let peer = Peer::check()?;
+    let plan = boot::Plan::new(arguments.clock, arguments.quick);
+    let tables = boot::run(&plan)?;
+    println!("\nBeside: {peer}.");
+    arguments.tell(&tables)
 }
 
 impl Arguments {
