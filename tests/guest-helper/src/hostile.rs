@@ -11,6 +11,7 @@
 //! | `break RULE [defiant]` | breaks one of the [`breach`] rules of this execution; dies when the host kills it, or if `defiant` only at the next `give-in` |
 //! | `cut RULE [quiet]` | breaks a rule of framing or of the connection, then opens the port anew, or if `quiet` does nothing more |
 //! | `flood KIND [BYTES]` | sends one of the [`flood`] kinds until so many bytes or the next `give-in` |
+//! | `reopen` | begins anew as `reopening` |
 //! | `stop-reading SEED BYTES` | takes nothing from the host any more, and goes on as `random` |
 //! | `endure` | writes a line, and dies at the next `give-in`, not when it is killed |
 //! | `shrug CODE` | exits with that code when it is killed |
@@ -21,6 +22,11 @@
 //! `other-limits`, `other-generation`, `other-connection` or `nonsense`. With `no-limits` it goes on
 //! as an agent that is too old to know of flow control: chunks of 4 KiB, sent without waiting for
 //! room, and no acknowledgement of stdin; one of the host's ends the connection.
+//!
+//! Or what it does in the place of a Ready: `output-first`, `pong-first` and `half-a-ready` break a
+//! rule, `silent` says nothing, `flood-first` sends frames that may be skipped without end, and
+//! `hang-up` closes the port. `reopening` opens and closes the port [`REOPENED`] times, every second
+//! time before it has been greeted, and then begins anew as an honest agent.
 //!
 //! One thread reads the port and one runs per execution; all share one lock and one condition.
 //! Frames are built in [`wire`], which encodes whatever it is given.
@@ -53,6 +59,12 @@ const NO_LIMITS: &str = "no-limits";
 
 /// Largest payload of data for an agent that knows no limits.
 const LEGACY_CHUNK: usize = 4096;
+
+/// See there.
+const REOPENING: &str = "reopening";
+
+/// How often the port is opened and closed before the connection that is meant.
+const REOPENED: u32 = 200;
 
 /// The signal that a kill is.
 const SIGKILL: u32 = 9;
@@ -107,10 +119,18 @@ struct Execution {
 
 /// Serves one connection. Returns when the host asks for the end of the guest, or on an error.
 pub(crate) fn serve(greeting: &str) -> Outcome {
+    if greeting == REOPENING {
+        for round in 0..REOPENED {
+            let port = port_server::open_port()?;
+            if round % 2 == 0 {
+                wire::read(&port)?;
+            }
+        }
+        return Err(begin_again("honest").into());
+    }
     let port = port_server::open_port()?;
     let first = wire::read(&port)?;
     let bootstrap: Bootstrap = minicbor::decode(&first.body)?;
-    let ready = greet(greeting, &bootstrap)?;
     eprintln!(
         "hostile agent: {greeting} greeting of connection {}",
         bootstrap.connection
@@ -122,9 +142,32 @@ pub(crate) fn serve(greeting: &str) -> Outcome {
         state: Mutex::default(),
         changed: Condvar::new(),
     });
-    agent.send(&wire::frame(FromGuest::Ready, 0, &ready))?;
+    match greeting {
+        "silent" => rest(),
+        "hang-up" => {
+            drop(agent);
+            rest()
+        }
+        "flood-first" => loop {
+            agent.send(&flood::to_be_skipped())?;
+        },
+        rule => match agent.early_breach(rule) {
+            Some(breach) => agent.send(&breach)?,
+            None => {
+                let ready = greet(greeting, &agent.bootstrap)?;
+                agent.send(&wire::frame(FromGuest::Ready, 0, &ready))?;
+            }
+        },
+    }
     agent.read()?;
     system::power_off()
+}
+
+/// Does nothing until the host ends the guest.
+fn rest() -> ! {
+    loop {
+        thread::park();
+    }
 }
 
 /// The body of the Ready.
@@ -347,7 +390,9 @@ impl Agent {
 }
 
 /// Gives this connection up for the next: the port is closed, every thread ends, and PID 1 begins
-/// again as an honest agent.
-fn begin_again() -> io::Error {
-    Command::new("/proc/self/exe").arg(COMMAND).exec()
+/// again as an agent of this greeting.
+fn begin_again(greeting: &str) -> io::Error {
+    Command::new("/proc/self/exe")
+        .args([COMMAND, greeting])
+        .exec()
 }

@@ -71,6 +71,27 @@ async fn a_real_guest_that_breaks_framing_loses_the_connection_with_the_reason_a
     comes_to_rest(vm).await;
 }
 
+// B45
+#[tokio::test]
+async fn a_real_guest_that_opens_and_closes_its_port_200_times_is_greeted_by_the_next_number() {
+    let _turn = turn().await;
+    let vm = TestVm::start(hostile("honest")).await;
+    let held = Held::now(&vm).await;
+    let neighbours = Neighbours::start(&vm).await;
+    let reopen = vm.exec("reopen", [""; 0]).within(CEILING).await;
+    assert_cut(&reopen.unwrap_err(), "reopen", "closed");
+    neighbours.assert_cut_off("reopen", "closed").await;
+    connected(&vm).await;
+    assert_honest_work(&vm, 3, MIB).await;
+    assert_slots_in_use(&vm, 0).await;
+    // The first one, those that came to nothing, and this.
+    let console = vm.console().text();
+    assert!(console.contains("greeting of connection 202"), "{console}");
+    held.assert_flat(1, "what 200 connections left");
+    comes_to_rest(&vm).await;
+    assert_eq!(vm.close().within(CEILING).await, StopReason::Requested);
+}
+
 #[tokio::test]
 async fn a_vm_whose_channel_stays_closed_can_still_be_seen_and_stopped() {
     let _turn = turn().await;

@@ -1,12 +1,16 @@
 //! A Ready that does not agree: the start fails and says so, whoever's kernel it was that booted. One
 //! that names no limits is an old agent's, which a VM may be told to take.
 
+use std::time::Duration;
+
 use forebay::{BootPhase, ExecError, StartError, Stdin, StopReason};
 use forebay_guest_helper::pattern::Pattern;
-use forebay_tests::{CEILING, TestVm, Within as _, turn};
+use forebay_tests::{CEILING, TestVm, Within as _, resident_beyond_guests, scaled, turn};
 use tokio::io::AsyncReadExt as _;
 
-use super::{CHUNK_CHARGE, WINDOW, assert_broke, assert_honest_work, assert_slots_in_use, hostile};
+use super::{
+    CHUNK_CHARGE, NOISE, WINDOW, assert_broke, assert_honest_work, assert_slots_in_use, hostile,
+};
 
 /// Payload of a chunk of an old agent at most.
 const LEGACY_CHUNK: u64 = 4096;
@@ -19,13 +23,20 @@ const ECHO: usize = 40_000;
 const ECHOES: usize = 40;
 
 /// Each greeting, and a part of what the host says of it.
-const GREETINGS: [(&str, &str); 5] = [
+const GREETINGS: [(&str, &str); 9] = [
     ("no-limits", "names no exec_limits"),
     ("other-limits", "other exec_limits than the bootstrap"),
     ("other-generation", "another protocol generation"),
     ("other-connection", "answers another connection"),
     ("nonsense", "cannot be decoded"),
+    ("output-first", "an execution frame came before Ready"),
+    ("pong-first", "out of turn"),
+    ("half-a-ready", "crosses the end of its descriptor chain"),
+    ("hang-up", "closed"),
 ];
+
+/// Enough for a guest to get to its greeting, on hardware.
+const TO_GREETING: Duration = Duration::from_millis(500);
 
 #[tokio::test]
 async fn a_start_fails_by_a_real_guests_ready_that_does_not_agree() {
@@ -41,6 +52,30 @@ async fn a_start_fails_by_a_real_guests_ready_that_does_not_agree() {
             other => panic!("{greeting}: {other}"),
         }
         assert_eq!(failure.phase, BootPhase::AgentHandshake, "{failure}");
+    }
+}
+
+// B45
+#[tokio::test]
+async fn a_start_that_a_real_guest_never_greets_ends_at_its_deadline_and_keeps_nothing() {
+    let _turn = turn().await;
+    let mut held = None;
+    for greeting in ["silent", "flood-first", "flood-first"] {
+        let start = hostile(greeting).boot_deadline(scaled(TO_GREETING));
+        let failure = match start.start().within(CEILING).await {
+            Err(StartError::Boot(failure)) => failure,
+            Err(other) => panic!("{greeting}: {other}"),
+            Ok(_) => panic!("{greeting}: it started"),
+        };
+        assert!(
+            matches!(failure.reason, StopReason::BootDeadline { .. }),
+            "{greeting}: {failure}"
+        );
+        assert_eq!(failure.phase, BootPhase::AgentHandshake, "{failure}");
+        let now = resident_beyond_guests();
+        // The first has filled what is kept for the next.
+        let grown = now.saturating_sub(*held.get_or_insert(now));
+        assert!(grown <= NOISE, "{greeting}: {grown} bytes more");
     }
 }
 

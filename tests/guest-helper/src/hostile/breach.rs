@@ -103,6 +103,20 @@ impl Agent {
         Ok(Over::Killed)
     }
 
+    /// One write that has no place before a Ready.
+    pub(super) fn early_breach(&self, rule: &str) -> Option<Vec<u8>> {
+        let ready = wire::body(&honest_ready(&self.bootstrap));
+        Some(match rule {
+            "output-first" => wire::frame(FromGuest::Stdout, 1, b"early"),
+            "pong-first" => wire::frame(FromGuest::Pong, 0, &1_u64.to_le_bytes()),
+            "half-a-ready" => {
+                let header = wire::header(FromGuest::Ready.to_wire(), 0, ready.len());
+                wire::raw(header, ready.get(..ready.len() / 2)?)
+            }
+            _ => return None,
+        })
+    }
+
     /// One write that breaks framing, or a rule of the connection.
     pub(super) fn framing_breach(&self, rule: &str) -> Option<Vec<u8>> {
         let stdout = FromGuest::Stdout.to_wire();

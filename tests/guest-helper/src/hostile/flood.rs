@@ -11,6 +11,15 @@ use super::{Agent, Stop, wire};
 /// A kind of frame that nobody knows and everybody may skip.
 const OPTIONAL_KIND: u8 = 0xef;
 
+/// A chain full of empty frames that may be skipped.
+pub(super) fn to_be_skipped() -> Vec<u8> {
+    let header = Header {
+        flags: wire::OPTIONAL,
+        ..wire::header(OPTIONAL_KIND, 0, 0)
+    };
+    header.encode().repeat(FRAME_MAX / HEADER_LEN)
+}
+
 impl Agent {
     /// Sends one kind of thing until `bytes` were sent or the agent gives in. What the host says of
     /// it meanwhile is not heard.
@@ -31,14 +40,7 @@ impl Agent {
                 self.exited(id, Some(0))?;
                 (chunk, Over::Said)
             }
-            "optional" => {
-                let header = Header {
-                    flags: wire::OPTIONAL,
-                    ..wire::header(OPTIONAL_KIND, 0, 0)
-                };
-                let frames = header.encode().repeat(FRAME_MAX / HEADER_LEN);
-                (frames, Over::With(0))
-            }
+            "optional" => (to_be_skipped(), Over::With(0)),
             "acks" => {
                 let ack = wire::frame(FromGuest::StdinAck, id, &0_u64.to_le_bytes());
                 (ack.repeat(FRAME_MAX / ack.len()), Over::With(0))

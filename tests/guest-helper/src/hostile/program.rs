@@ -7,7 +7,7 @@ use forebay_exec_proto::{Failure, FailureKind, Stream};
 use forebay_guest_helper::pattern::Pattern;
 
 use super::breach::Over;
-use super::{Agent, Stop, begin_again, wire};
+use super::{Agent, REOPENING, Stop, begin_again, wire};
 
 impl Agent {
     /// Runs the request and says how it ended.
@@ -31,6 +31,10 @@ impl Agent {
                 Ok(bytes) => self.flood(id, kind, bytes),
                 Err(_) => return self.unknown(id, &words),
             },
+            ["reopen"] => {
+                self.started(id)?;
+                return Err(begin_again(REOPENING));
+            }
             ["cut", rule] => return self.cut(id, rule, false),
             ["cut", rule, "quiet"] => return self.cut(id, rule, true),
             _ => return self.unknown(id, &words),
@@ -120,6 +124,10 @@ impl Agent {
         };
         self.send(&bytes)?;
         // Closing the port comes behind what was written to it.
-        if quiet { Ok(()) } else { Err(begin_again()) }
+        if quiet {
+            Ok(())
+        } else {
+            Err(begin_again("honest"))
+        }
     }
 }
