@@ -101,9 +101,13 @@ fn exec(arguments: &Arguments) -> Result<()> {
 fn boot(arguments: &Arguments) -> Result<()> {
     let peer = Peer::check()?;
     let plan = boot::Plan::new(arguments.clock, arguments.quick);
-    let tables = boot::run(&plan)?;
-    println!("\nBeside: {peer}.");
-    arguments.tell(&tables)
+    println!("\n{}\nBeside: {peer}.\n", arguments.clock.explained());
+    let mut records = Vec::new();
+    boot::run(&plan, |table| {
+        println!("{}", table.markdown());
+        records.extend(table.records());
+    })?;
+    arguments.write(&records)
 }
 
 impl Arguments {

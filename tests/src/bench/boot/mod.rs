@@ -48,26 +48,26 @@ impl Plan {
     }
 }
 
-/// Takes all figures of the plan, saying on standard error what it is at.
-pub(crate) fn run(plan: &Plan) -> Result<Vec<Table>> {
+/// Takes all figures of the plan, saying on standard error what it is at, and gives each table as soon
+/// as it is whole.
+pub(crate) fn run(plan: &Plan, mut take: impl FnMut(Table)) -> Result<()> {
     let guests = Guests::find()?;
     let kernels = Kernels::find(&guests.image)?;
     let runtime = runtime()?;
-    say("boots over vCPUs");
-    let mut tables = vec![sizes::vcpus(plan, &guests, &kernels, &runtime)?];
     // Wall time in the emulated host is the emulator's, and means nothing for one processor.
-    if plan.clock == Clock::Wall && in_rig() {
-        return Ok(tables);
+    if plan.clock == Clock::Instructions || !in_rig() {
+        say("boots of all kernels");
+        take(sizes::kernels(plan, &guests, &kernels, &runtime)?);
+        say("boots beside QEMU's");
+        take(beside_qemu::table(plan, &guests, &kernels, &runtime)?);
+        say("boots over memory");
+        take(sizes::memory(plan, &guests, &kernels, &runtime)?);
+        say("boots over sizes of images");
+        take(sizes::images(plan, &guests, &kernels, &runtime)?);
+        say("boots on huge pages");
+        take(huge_pages::table(plan, &guests, &runtime)?);
     }
-    say("boots of all kernels");
-    tables.push(sizes::kernels(plan, &guests, &kernels, &runtime)?);
-    say("boots beside QEMU's");
-    tables.push(beside_qemu::table(plan, &guests, &kernels, &runtime)?);
-    say("boots over memory");
-    tables.push(sizes::memory(plan, &guests, &kernels, &runtime)?);
-    say("boots over sizes of images");
-    tables.push(sizes::images(plan, &guests, &kernels, &runtime)?);
-    say("boots on huge pages");
-    tables.push(huge_pages::table(plan, &guests, &runtime)?);
-    Ok(tables)
+    say("boots over vCPUs");
+    take(sizes::vcpus(plan, &guests, &kernels, &runtime)?);
+    Ok(())
 }

@@ -96,7 +96,8 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// Boots each case, in turn, and makes a row of it: what sets it apart, one cell per heading, and its
-/// times.
+/// times. One that does not boot here is said, once, and its row has no times: the others are worth
+/// having, and where several vCPUs share one emulated processor some guests do not come up.
 pub(crate) fn table(
     plan: &Plan,
     runtime: &Runtime,
@@ -104,12 +105,19 @@ pub(crate) fn table(
     headings: &[&str],
     cases: &[(Vec<Cell>, Case<'_>)],
 ) -> Result<Table> {
-    let mut boots: Vec<Vec<Parts>> = cases.iter().map(|_| Vec::new()).collect();
+    let mut boots: Vec<Option<Vec<Parts>>> = cases.iter().map(|_| Some(Vec::new())).collect();
     for round in 0..=plan.boots {
-        for ((_, case), boots) in cases.iter().zip(&mut boots) {
-            let parts = case.boot(runtime)?;
-            if round > 0 {
-                boots.push(parts);
+        for ((heads, case), boots) in cases.iter().zip(&mut boots) {
+            let Some(taken) = boots else {
+                continue;
+            };
+            match case.boot(runtime) {
+                Ok(parts) if round > 0 => taken.push(parts),
+                Ok(_) => {}
+                Err(why) => {
+                    eprintln!("{name}: {heads:?}: {why:#}");
+                    *boots = None;
+                }
             }
         }
     }
@@ -117,6 +125,11 @@ pub(crate) fn table(
     let columns = [headings, &COLUMNS].concat();
     let mut table = Table::new(name, format!("{what} In {unit}: {EXPLAINED}"), &columns);
     for ((heads, _), boots) in cases.iter().zip(&boots) {
+        let Some(boots) = boots else {
+            let nothing = COLUMNS.map(|_| Cell::Nothing);
+            table.row(heads.iter().cloned().chain(nothing));
+            continue;
+        };
         let ready = Samples::new(name, boots.iter().map(|boot| boot.ready).collect())?;
         let mut cells = heads.clone();
         cells.push(boots.len().to_string().into());
