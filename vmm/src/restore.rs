@@ -246,3 +246,7 @@ impl std::fmt::Debug for Restore {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "restore_test.rs"]
+mod tests;
