@@ -24,14 +24,14 @@ fn log_from(first: u64) -> (Arc<ConsoleLog>, Arc<AtomicU64>) {
 
 #[test]
 fn every_copy_of_a_counting_guest_goes_on_without_repeat_or_gap() {
-    for cpus in [1, 2, 4] {
+    for (cpus, rounds) in [(1, 200), (2, 40), (4, 40)] {
         let (tap, mut counted) = numbers_from(0);
         let (_kernel, builder) = kernel(&[&COUNT]);
         let Some(mut machine) = start(builder.cpus(cpus).console_tap(tap)) else {
             return;
         };
         // Copies of copies, each taken of one that runs.
-        for round in 0..40 {
+        for round in 0..rounds {
             let dir = tempfile::tempdir().unwrap();
             reaches(
                 &counted,

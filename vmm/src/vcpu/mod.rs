@@ -164,12 +164,10 @@ impl Vcpu {
                 Step::Interrupted => {
                     kick::drain();
                     self.errand.run(&self.fd);
-                    if lifecycle.standstill().is_wanted() {
-                        if let Err(end) = self.retire(bus) {
-                            return Some(self.explain(end));
-                        }
-                        self.rest(lifecycle);
-                    }
+                    // Here and nowhere else: KVM finishes the access that the guest came out for last
+                    // before it looks for signals, so now none is pending. One that is pending in a
+                    // saved state would be made once more by every copy.
+                    self.rest(lifecycle);
                 }
                 Step::End(end) => return Some(self.explain(end)),
             }
@@ -195,23 +193,7 @@ impl Vcpu {
         Step::Served
     }
 
-    /// Finishes the access that the guest came out for last. KVM does so at the next entry only: an
-    /// access that is pending in a saved state would be made once more by every copy. An access in
-    /// several pieces comes out for each.
-    fn retire(&mut self, bus: &Bus) -> Result<(), End> {
-        self.fd.set_kvm_immediate_exit(1);
-        let retired = loop {
-            match self.step(bus) {
-                Step::Served => {}
-                Step::Interrupted => break Ok(()),
-                Step::End(end) => break Err(end),
-            }
-        };
-        self.fd.set_kvm_immediate_exit(0);
-        retired
-    }
-
-    /// Rests while the VM stands still, with no access pending.
+    /// Rests while the VM stands still. No access may be pending.
     fn rest(&self, lifecycle: &Lifecycle) {
         let rested = lifecycle
             .standstill()
@@ -295,7 +277,7 @@ fn instruction_bytes(data: &[u64]) -> Option<String> {
 enum Step {
     /// By an access that was served, or by nothing.
     Served,
-    /// By a kick.
+    /// By a kick, with every access finished that the guest had begun.
     Interrupted,
     End(End),
 }
