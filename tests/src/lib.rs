@@ -33,6 +33,7 @@
 //! | `FOREBAY_IMAGE` | directory of the image to test; else this machine's default image |
 //! | `FOREBAY_HELPER_LAYER` | initramfs layer with [`HELPER`], put on top of it |
 //! | `FOREBAY_TIME_SCALE` | the factor of `pace`; else 1, or 20 in the rig |
+//! | `FOREBAY_ROUNDS` | `all`: as many rounds in the rig as on hardware |
 //! | `FOREBAY_SEED` | the seed of random tests; else a new one, printed |
 //!
 //! A test here fails where no VM can run; it is never skipped. `cargo xtask test` runs them where

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Sets the factor; a positive whole number.
 const VARIABLE: &str = "FOREBAY_TIME_SCALE";
 
+/// Set to `all`, has as many rounds run here as on hardware.
+const ROUNDS: &str = "FOREBAY_ROUNDS";
+
 /// Set by the rig for all that runs in it.
 const IN_RIG: &str = "FOREBAY_IN_RIG";
 
@@ -48,10 +51,18 @@ pub fn scaled(ceiling: Duration) -> Duration {
     ceiling * scale()
 }
 
-/// A number of rounds for hardware, cut for this place to a tenth at most; never zero.
+/// A number of rounds for hardware, cut for this place to a tenth at most; never zero. Not cut where
+/// `FOREBAY_ROUNDS` is `all`.
+///
+/// # Panics
+/// If that variable is anything else.
 #[must_use]
 pub fn rounds(on_hardware: u32) -> u32 {
-    (on_hardware / scale().min(MOST_DIVIDED)).max(1)
+    match std::env::var(ROUNDS).as_deref() {
+        Ok("all") => on_hardware,
+        Ok(other) => panic!("{ROUNDS} is {other:?}; it can be `all`"),
+        Err(_) => (on_hardware / scale().min(MOST_DIVIDED)).max(1),
+    }
 }
 
 /// Waiting with a ceiling.

@@ -15,11 +15,12 @@ use crate::{here, rig, workspace};
 const OVERRIDE: &str = "FOREBAY_RIG";
 
 /// See [`passed_on`].
-const PASSED_ON: [&str; 6] = [
+const PASSED_ON: [&str; 7] = [
     "RUST_BACKTRACE",
     "RUST_LOG",
     "PROPTEST_CASES",
     "FOREBAY_LOG",
+    "FOREBAY_ROUNDS",
     "FOREBAY_SEED",
     "FOREBAY_TIME_SCALE",
 ];

@@ -2,6 +2,8 @@
 
 mod copies;
 mod counting;
+mod crew;
+mod cuts;
 mod pauses;
 mod streams;
 mod vms;

@@ -4,8 +4,8 @@ use forebay::{
     Adopted, ExecError, ExecEvent, ExecHandle, ExecParts, Stdin, Survivors, TerminalSize, Vm,
 };
 use forebay_tests::{
-    CEILING, COUNT, Seed, TestVm, Within as _, assert_answers, assert_slots_come_free, builder,
-    counted, rounds, turn,
+    CEILING, COUNT, TestVm, Within as _, assert_answers, assert_slots_come_free, builder, counted,
+    turn,
 };
 use tokio::io::AsyncReadExt as _;
 
@@ -246,49 +246,4 @@ async fn a_deadline_has_left_what_it_had_left() {
         matches!(ended, Err(ExecError::TimedOut { .. })),
         "{ended:?}"
     );
-}
-
-#[tokio::test]
-async fn bytes_are_in_order_wherever_the_cut_is() {
-    let _turn = turn().await;
-    let mut seed = Seed::announced("cuts");
-    let mut vm = TestVm::start(builder().forkable(true)).await;
-    let mut counters = Vec::new();
-    for _ in 0..4 {
-        counters.push((counter(&vm).await, 0));
-    }
-    // Of a copy the next copy is made, so that lineage is as deep as there are rounds.
-    for round in 0..rounds(20).max(4) {
-        for (counter, position) in &mut counters {
-            let len = seed.below(60_000) as usize;
-            goes_on(counter, *position, len).await;
-            *position += len;
-        }
-        let copy = match round % 2 {
-            0 => {
-                let template = vm.template().await.unwrap();
-                template.fork().survivors(Survivors::Adopt)
-            }
-            // Without bringing the guest to rest, wherever it is.
-            _ => {
-                let template = vm.pause().unwrap().template().unwrap();
-                assert!(!template.is_clone_safe());
-                template.fork().survivors(Survivors::Adopt)
-            }
-        };
-        let copy = TestVm::restore(copy).await;
-        let mut adopted = Vec::new();
-        for (counter, position) in &counters {
-            let Adopted {
-                handle, progress, ..
-            } = copy.adopt(counter.exit.id()).unwrap();
-            assert_eq!(progress.stdout_consumed, *position as u64);
-            adopted.push((handle.split(), *position));
-        }
-        counters = adopted;
-        vm = copy;
-    }
-    for (counter, position) in &mut counters {
-        goes_on(counter, *position, 200_000).await;
-    }
 }

@@ -3,8 +3,13 @@ use super::*;
 use crate::testing::Random;
 use crate::vcpu::{Vcpu, state};
 use crate::{kvm as host, memory};
-use kvm_bindings::{KVM_MP_STATE_UNINITIALIZED, kvm_regs, kvm_sregs};
-use vm_memory::GuestMemoryMmap;
+use kvm_bindings::{
+    KVM_MP_STATE_RUNNABLE, KVM_MP_STATE_UNINITIALIZED, kvm_mp_state, kvm_regs, kvm_sregs,
+};
+use kvm_ioctls::VcpuExit;
+use std::sync::mpsc;
+use std::time::Duration;
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 const CPUS: u8 = 2;
 
@@ -13,7 +18,7 @@ struct Bare {
     vcpus: Vec<Vcpu>,
     vm: VmFd,
     kvm: Kvm,
-    _memory: GuestMemoryMmap,
+    memory: GuestMemoryMmap,
 }
 
 impl Bare {
@@ -31,7 +36,7 @@ impl Bare {
             vcpus,
             vm,
             kvm,
-            _memory: memory,
+            memory,
         })
     }
 
@@ -41,6 +46,18 @@ impl Bare {
             vcpu.set_up(supported, CPUS).unwrap();
         }
         self
+    }
+
+    /// A local APIC whose timer is in deadline mode on `vector`.
+    fn enable_timer(&self, id: usize, vector: u8) {
+        let fd = self.vcpus[id].fd();
+        let mut lapic = fd.get_lapic().unwrap();
+        for (at, value) in [(0x320, 0x0004_0000 | u32::from(vector)), (0xf0, 0x1ff)] {
+            for (to, from) in lapic.regs[at..].iter_mut().zip(value.to_le_bytes()) {
+                *to = from as i8;
+            }
+        }
+        fd.set_lapic(&lapic).unwrap();
     }
 
     fn save(&self) -> VmV1 {
@@ -82,14 +99,7 @@ fn what_was_restored_is_what_was_saved() {
         ..Default::default()
     };
     first.vcpus[1].fd().set_regs(&regs).unwrap();
-    let mut lapic = first.vcpus[0].fd().get_lapic().unwrap();
-    // The timer in deadline mode on vector 0x40, and the APIC on.
-    for (at, value) in [(0x320, 0x0004_0040u32), (0xf0, 0x1ff)] {
-        for (to, from) in lapic.regs[at..].iter_mut().zip(value.to_le_bytes()) {
-            *to = from as i8;
-        }
-    }
-    first.vcpus[0].fd().set_lapic(&lapic).unwrap();
+    first.enable_timer(0, 0x40);
     let now = msrs::read_one(first.vcpus[0].fd(), msrs::TSC).unwrap();
     let timer = now.unwrap() + (1 << 50);
     let write = [msrs::entry(msrs::TSC_DEADLINE, timer)];
@@ -143,6 +153,68 @@ fn time_stamp_counters_go_on_from_where_they_were_and_are_alike() {
         );
         assert!(a >= kept, "it went back by {}", kept - a);
         assert!(a <= b && b <= c, "they differ: {a} {b} {c}");
+    }
+}
+
+#[test]
+fn every_vcpus_timer_goes_off_when_it_is_due_and_not_before() {
+    const START: u64 = 0x1000;
+    const HANDLER: u64 = 0x1100;
+    const VECTOR: u8 = 0x40;
+    /// Real mode: hlt. And, once the timer went off: out 0x41, al.
+    const WAIT: [u8; 1] = [0xf4];
+    const TELL: [u8; 2] = [0xe6, 0x41];
+    let Some(first) = Bare::new() else { return };
+    let first = first.set_up();
+    let khz = u64::from(tsc::khz(first.vcpus[0].fd()).unwrap_or(1_000_000));
+    let mut due = Vec::new();
+    for (id, vcpu) in first.vcpus.iter().enumerate() {
+        let fd = vcpu.fd();
+        let runnable = kvm_mp_state {
+            mp_state: KVM_MP_STATE_RUNNABLE,
+        };
+        fd.set_mp_state(runnable).unwrap();
+        let mut sregs = fd.get_sregs().unwrap();
+        (sregs.cs.base, sregs.cs.selector) = (0, 0);
+        fd.set_sregs(&sregs).unwrap();
+        let regs = kvm_regs {
+            rip: START,
+            rsp: START,
+            rflags: 0x202,
+            ..Default::default()
+        };
+        fd.set_regs(&regs).unwrap();
+        first.enable_timer(id, VECTOR);
+        let deadline = msrs::read_one(fd, msrs::TSC).unwrap().unwrap() + 500 * khz;
+        msrs::write(fd, &[msrs::entry(msrs::TSC_DEADLINE, deadline)]).unwrap();
+        due.push(deadline);
+    }
+    let saved = first.save();
+    let second = Bare::new().unwrap();
+    for (at, bytes) in [
+        (START, &WAIT[..]),
+        (HANDLER, &TELL),
+        (u64::from(VECTOR) * 4, &(HANDLER as u32).to_le_bytes()),
+    ] {
+        second.memory.write_slice(bytes, GuestAddress(at)).unwrap();
+    }
+    // By then the deadlines would be over by the counter that KVM takes the one that is restored for.
+    std::thread::sleep(Duration::from_millis(800));
+    second.restore(&saved).unwrap();
+    let Bare { vcpus, vm: _vm, .. } = second;
+    for (mut vcpu, due) in vcpus.into_iter().zip(due) {
+        let (sender, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            match vcpu.run_once().unwrap() {
+                VcpuExit::IoOut(0x41, _) => {}
+                other => panic!("{other:?}"),
+            }
+            let now = msrs::read_one(vcpu.fd(), msrs::TSC).unwrap().unwrap();
+            sender.send(now).unwrap();
+        });
+        let now = told.recv_timeout(Duration::from_secs(60));
+        let now = now.expect("it has gone off");
+        assert!(now >= due, "{} ms early", (due - now) / khz);
     }
 }
 

@@ -2,6 +2,13 @@ use super::*;
 use crate::{kvm, memory};
 use vm_memory::{Bytes as _, GuestAddress};
 
+impl Vcpu {
+    /// Runs it until it comes out.
+    pub(crate) fn run_once(&mut self) -> Result<VcpuExit<'_>, kvm_ioctls::Error> {
+        self.fd.run()
+    }
+}
+
 #[test]
 fn each_exit_that_ends_a_vm_is_told_apart() {
     assert_eq!(End::from(VcpuExit::Shutdown), End::Shutdown);
