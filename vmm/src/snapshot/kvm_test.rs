@@ -185,7 +185,7 @@ fn every_vcpus_timer_goes_off_when_it_is_due_and_not_before() {
         };
         fd.set_regs(&regs).unwrap();
         first.enable_timer(id, VECTOR);
-        let deadline = msrs::read_one(fd, msrs::TSC).unwrap().unwrap() + 500 * khz;
+        let deadline = msrs::read_one(fd, msrs::TSC).unwrap().unwrap() + 800 * khz;
         msrs::write(fd, &[msrs::entry(msrs::TSC_DEADLINE, deadline)]).unwrap();
         due.push(deadline);
     }
@@ -199,7 +199,7 @@ fn every_vcpus_timer_goes_off_when_it_is_due_and_not_before() {
         second.memory.write_slice(bytes, GuestAddress(at)).unwrap();
     }
     // By then the deadlines would be over by the counter that KVM takes the one that is restored for.
-    std::thread::sleep(Duration::from_millis(800));
+    std::thread::sleep(Duration::from_millis(900));
     second.restore(&saved).unwrap();
     let Bare { vcpus, vm: _vm, .. } = second;
     for (mut vcpu, due) in vcpus.into_iter().zip(due) {
