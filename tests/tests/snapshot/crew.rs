@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use forebay::{
     Adopted, Exec, ExecEvent, ExecHandle, ExecId, ExecParts, ExecSink, Signal, Stdin, TerminalSize,
@@ -298,7 +299,7 @@ impl Crew {
                 {
                     return;
                 }
-                tokio::task::yield_now().await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         wait.within(CEILING).await;

@@ -62,9 +62,12 @@ impl Bare {
 
     fn save(&self) -> VmV1 {
         let extent = Extent::of(&self.kvm, &self.vm).unwrap();
-        let vcpus = self.vcpus.iter();
+        // The first of them last: all counters go on from where its was.
+        let vcpus = self.vcpus.iter().rev();
         let vcpus = vcpus.map(|vcpu| state::save(vcpu.fd(), &extent).unwrap());
-        save(&self.vm, vcpus.collect(), &self.vm.get_clock().unwrap()).unwrap()
+        let mut vcpus: Vec<_> = vcpus.collect();
+        vcpus.reverse();
+        save(&self.vm, vcpus, &self.vm.get_clock().unwrap()).unwrap()
     }
 
     fn judge(&self, saved: &VmV1) -> Result<Judged, RestoreError> {
