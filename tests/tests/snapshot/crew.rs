@@ -16,8 +16,10 @@ use tokio::task::JoinHandle;
 
 /// How many write without pause while they are read.
 const STREAMS: usize = 4;
-/// Most that is read or written at once, in bytes.
+/// Most that is read at once, in bytes.
 const PIECE: u64 = 4 * 1024;
+/// Most that is written at once, in bytes: more than the channel takes before the command has read.
+const WRITE: u64 = 8 * PIECE;
 /// For a stream that does not end in any test.
 const ENDLESS: u64 = 1 << 40;
 /// More stdin than the channel and a pipe take of a command that does not read.
@@ -331,7 +333,7 @@ impl Crew {
             let mut lengths = Seed::new(seed.number());
             tokio::spawn(async move {
                 while goes_on() {
-                    echo.go_on(1 + lengths.below(PIECE)).await;
+                    echo.go_on(1 + lengths.below(WRITE)).await;
                 }
                 echo
             })
@@ -373,7 +375,7 @@ impl Crew {
             stream.read_on(beyond + seed.below(beyond)).await;
         }
         for echo in [&mut self.fed, &mut self.terminal] {
-            echo.go_on(1 + seed.below(8 * PIECE)).await;
+            echo.go_on(1 + seed.below(WRITE)).await;
         }
         self.deaf.finish().await;
         let (stdout, _, status) = to_its_exit(&mut self.ended).await;
