@@ -110,7 +110,7 @@ impl BootClock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct BootReport {
-    /// KVM, guest memory, vCPUs and devices are there.
+    /// KVM, guest memory, vCPUs and devices are there; of a copy, with the state that was saved.
     pub set_up: Option<Duration>,
     /// Kernel, initramfs and tables are in guest memory.
     pub loaded: Option<Duration>,

@@ -9,7 +9,7 @@ use super::Machine;
 use super::assembly::{Assembly, Wiring};
 use crate::agent::{AgentSide, NoAgent};
 use crate::boot::acpi;
-use crate::boot_report::BootClock;
+use crate::boot_report::{BootClock, Moment};
 use crate::builder::CPUS_MAX;
 use crate::console_log::ConsoleLog;
 use crate::deadline::Deadline;
@@ -180,6 +180,7 @@ impl Machine {
             clock: judged.clock(),
             device,
         };
+        wiring.clock.note(Moment::SetUp);
         Ok(assembly.launch(wiring, devices, Some(hold), None, Vec::new())?)
     }
 

@@ -105,6 +105,9 @@ fn a_restored_machine_stands_still_until_it_is_told_to_go_on() {
     assert!(matches!(machine.pause(), Err(PauseError::AlreadyPaused)));
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(log.written(), 0);
+    let report = machine.boot_report();
+    assert!(report.set_up.is_some());
+    assert_eq!(report.first_instruction, None, "it has executed nothing");
     // It can be saved as it stands.
     let again = PausedMachine::new(&machine);
     let other = tempfile::tempdir().unwrap();
@@ -113,6 +116,7 @@ fn a_restored_machine_stands_still_until_it_is_told_to_go_on() {
     while log.written() == 0 {
         std::thread::yield_now();
     }
+    assert!(machine.boot_report().first_instruction >= report.set_up);
     drop(restore(&other).unwrap());
 }
 

@@ -152,12 +152,12 @@ impl Vcpu {
                 });
             }
         };
-        if self.id == BOOT_VCPU {
-            clock.note(Moment::Entered);
-        }
         // Asked before the thread could be kicked.
         self.errand.run(&self.fd);
         self.rest(lifecycle);
+        if self.id == BOOT_VCPU && !lifecycle.is_stopping() {
+            clock.note(Moment::Entered);
+        }
         while !lifecycle.is_stopping() {
             match self.step(bus) {
                 Step::Served => {}
