@@ -6,7 +6,7 @@ use arbitrary::{Result, Unstructured};
 use forebay_exec_proto::host::{Conn, RestoreError, RestoreOptions, SaveError, SavedConn};
 use forebay_exec_proto::model::World;
 use forebay_exec_proto::{FRAME_MAX, HEADER_LEN};
-use forebay_fuzz::{KINDS_FROM_GUEST, check_host, deliver, frame, limits, op};
+use forebay_fuzz::{KINDS_FROM_GUEST, change, check_host, deliver, frame, limits, op};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     // An input that ends within a step is shorter by that one.
@@ -36,18 +36,6 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
 
 fn restore(saved: SavedConn) -> std::result::Result<Conn, RestoreError> {
     Conn::restore(saved, RestoreOptions::default())
-}
-
-/// One change, to one place.
-fn change(u: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
-    let at = u.int_in_range(0..=bytes.len() - 1)?;
-    match u.int_in_range(0..=3u8)? {
-        0 => bytes[at] = bytes[at].wrapping_add_signed(u.int_in_range(-2..=2)?),
-        1 => bytes[at] = u.arbitrary()?,
-        2 => bytes.insert(at, u.arbitrary()?),
-        _ => drop(bytes.remove(at)),
-    }
-    Ok(())
 }
 
 /// What was taken for a connection behaves as one, to its end.

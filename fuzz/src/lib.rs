@@ -188,6 +188,21 @@ fn payload(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     })
 }
 
+/// One change to bytes that are not none, at one place.
+///
+/// # Errors
+/// The input ends within it.
+pub fn change(u: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
+    let at = u.choose_index(bytes.len())?;
+    match u.int_in_range(0..=3u8)? {
+        0 => bytes[at] = bytes[at].wrapping_add_signed(u.int_in_range(-2..=2)?),
+        1 => bytes[at] = u.arbitrary()?,
+        2 => bytes.insert(at, u.arbitrary()?),
+        _ => drop(bytes.remove(at)),
+    }
+    Ok(())
+}
+
 /// What takes a guest's frames: a connection, or the hub around one.
 pub trait HostEnd {
     /// Judges a frame by its header.

@@ -87,6 +87,9 @@ mod restore;
 mod snapshot;
 mod stop;
 mod template;
+#[cfg(feature = "test-support")]
+#[doc(hidden)]
+pub mod test_support;
 #[cfg(test)]
 mod testing;
 mod threads;

@@ -13,6 +13,8 @@ mod pausing;
 mod saving;
 
 pub(crate) use assembly::Wiring;
+#[cfg(feature = "test-support")]
+pub(crate) use saving::take;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -24,6 +24,7 @@ use crate::error::HostError;
 use crate::memory::{MemoryImage, Progress};
 use crate::restore::Restore;
 use crate::snapshot::directory::{self, SnapshotReport, State};
+use crate::snapshot::file::Records;
 use crate::snapshot::{RestoreError, SnapshotError, form};
 use crate::threads;
 
@@ -71,8 +72,7 @@ impl Template {
     /// restore shows when a VM is started.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, RestoreError> {
         let (mut machine, memory) = directory::read(directory.as_ref())?;
-        let exec = SavedConn::decode(&machine.records.take(EXEC, VERSION)?)?;
-        let vm = form::decode(VM, &machine.records.take(VM, VERSION)?)?;
+        let (exec, vm) = take(&mut machine.records)?;
         Ok(Self::new(Parts {
             machine,
             exec,
@@ -192,6 +192,13 @@ async fn while_waited_for(
     let saved = saved.await;
     drop(waiting);
     saved?
+}
+
+/// The records that are not the machine's.
+pub(crate) fn take(records: &mut Records) -> Result<(SavedConn, VmV1), RestoreError> {
+    let exec = SavedConn::decode(&records.take(EXEC, VERSION)?)?;
+    let vm = form::decode(VM, &records.take(VM, VERSION)?)?;
+    Ok((exec, vm))
 }
 
 /// Writes a VM's snapshot; `fill` the memory.

@@ -64,6 +64,8 @@ enum Target {
     Operations,
     /// A saved connection, changed anywhere.
     SavedState,
+    /// A snapshot's state file, changed anywhere.
+    StateFile,
     /// Any rings and chains, to the console device.
     Chains,
 }
@@ -76,6 +78,7 @@ impl Target {
             Self::ClientBytes => "client_bytes",
             Self::Operations => "operations",
             Self::SavedState => "saved_state",
+            Self::StateFile => "state_file",
             Self::Chains => "chains",
         }
     }
@@ -83,7 +86,7 @@ impl Target {
     /// Longest input worth trying, in bytes: some hundred steps.
     fn longest(self) -> u32 {
         match self {
-            Self::Chains | Self::Operations | Self::SavedState => 1024,
+            Self::Chains | Self::Operations | Self::SavedState | Self::StateFile => 1024,
             Self::HostFrames | Self::GuestBytes | Self::ClientBytes => 2048,
         }
     }

@@ -120,13 +120,9 @@ impl Machine {
         console: Arc<ConsoleLog>,
         agent: Arc<dyn AgentSide>,
     ) -> Result<Self, RestoreError> {
-        let State {
-            shape, mut records, ..
-        } = state;
+        let State { shape, records, .. } = state;
         // All that the file says is read before anything is made of it.
-        let vm: VmV1 = form::decode(RECORD, &records.take(RECORD, VERSION)?)?;
-        let saved = SavedDevices::take(&mut records)?;
-        records.finish()?;
+        let (vm, saved) = take(records)?;
         let connected = saved.console.is_connected();
         if agent
             .expects_connection()
@@ -154,7 +150,10 @@ impl Machine {
             });
         }
         let assembly = Assembly::new(&kvm, memory, cpus)?;
-        let judged = Judged::new(&vm, &assembly.vcpus, kvm::supported_cpuid(&kvm)?)?;
+        let supported = kvm::supported_cpuid(&kvm)?;
+        let offered = assembly.vcpus.iter();
+        let offered = offered.map(|vcpu| vcpu.offered(supported, cpus));
+        let judged = Judged::new(&vm, &offered.collect::<Result<Vec<_>, _>>()?)?;
         judged.apply(&kvm, &assembly.vm, &assembly.vcpus)?;
         // Everything that may raise a line comes behind the interrupt controllers, which would
         // forget it.
@@ -243,6 +242,14 @@ impl Machine {
         let remains = self.remains.as_ref();
         remains.map(|(r, _)| &r.memory).ok_or_else(gone)
     }
+}
+
+/// The machine's records, of which all were taken by then that are not.
+pub(crate) fn take(mut records: Records) -> Result<(VmV1, SavedDevices), RestoreError> {
+    let vm = form::decode(RECORD, &records.take(RECORD, VERSION)?)?;
+    let devices = SavedDevices::take(&mut records)?;
+    records.finish()?;
+    Ok((vm, devices))
 }
 
 /// Whoever is being taken apart cannot be asked.

@@ -128,7 +128,14 @@ pub(crate) fn write(
 
 /// Reads a snapshot's state, and opens its memory.
 pub(crate) fn read(directory: &Path) -> Result<(State, MemoryImage), RestoreError> {
-    let (shape, mut records) = file::read(directory)?;
+    let (shape, records) = file::read(directory)?;
+    let (state, mark) = take(shape, records)?;
+    let memory = MemoryImage::open(&directory.join(MEMORY), shape.memory, mark)?;
+    Ok((state, memory))
+}
+
+/// The record that concerns the snapshot as a whole, and what else there is.
+pub(crate) fn take(shape: Shape, mut records: Records) -> Result<(State, FileMark), RestoreError> {
     let SnapshotV1 { mark, taken } = form::decode(RECORD, &records.take(RECORD, VERSION)?)?;
     let taken = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(taken));
     let state = State {
@@ -136,8 +143,7 @@ pub(crate) fn read(directory: &Path) -> Result<(State, MemoryImage), RestoreErro
         records,
         taken: taken.ok_or_else(|| RestoreError::rule(RECORD, "its time is beyond all time"))?,
     };
-    let memory = MemoryImage::open(&directory.join(MEMORY), shape.memory, mark.into())?;
-    Ok((state, memory))
+    Ok((state, mark.into()))
 }
 
 /// A file of a snapshot that is being made. Dropping it removes it.

@@ -82,23 +82,18 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
-    /// Judges it against the vCPUs that it is to be restored to, which have done nothing yet, and
-    /// what this host's KVM supports.
-    pub(crate) fn new(
-        saved: &VmV1,
-        vcpus: &[Vcpu],
-        supported: &CpuId,
-    ) -> Result<Self, RestoreError> {
-        if saved.vcpus.len() != vcpus.len() {
+    /// Judges it against what this host [offers](Vcpu::offered) each of the vCPUs that it is to be
+    /// restored to.
+    pub(crate) fn new(saved: &VmV1, offered: &[CpuId]) -> Result<Self, RestoreError> {
+        if saved.vcpus.len() != offered.len() {
             return Err(RestoreError::rule(
                 RECORD,
                 "it has not as many vCPUs as the header says",
             ));
         }
-        let cpus = u8::try_from(vcpus.len()).unwrap_or(u8::MAX);
-        let each = saved.vcpus.iter().zip(vcpus);
+        let each = saved.vcpus.iter().zip(offered);
         let vcpus = each
-            .map(|(saved, vcpu)| Restored::judge(saved, &vcpu.offered(supported, cpus)?))
+            .map(|(saved, offered)| Restored::judge(saved, offered))
             .collect::<Result<_, _>>()?;
         let chips: Vec<kvm_irqchip> = form::several(RECORD, "chips", &saved.chips)?;
         if !chips.iter().map(|chip| chip.chip_id).eq(CHIPS) {

@@ -72,7 +72,9 @@ impl Bare {
 
     fn judge(&self, saved: &VmV1) -> Result<Judged, RestoreError> {
         let supported = host::supported_cpuid(&self.kvm).unwrap();
-        Judged::new(saved, &self.vcpus, supported)
+        let offered = self.vcpus.iter();
+        let offered = offered.map(|vcpu| vcpu.offered(supported, CPUS).unwrap());
+        Judged::new(saved, &offered.collect::<Vec<_>>())
     }
 
     fn restore(&self, saved: &VmV1) -> Result<(), RestoreError> {
