@@ -59,6 +59,8 @@ enum Subject {
     Exec,
     /// What boots cost, over kernels, memory, vCPUs and images; builds and fetches those kernels.
     Boot,
+    /// What pausing, saving and copying a VM costs.
+    Snapshot,
 }
 
 /// What tells the time of a run.
@@ -117,6 +119,7 @@ fn arguments(clock: &str, options: &Options) -> Vec<String> {
         Subject::Flow => "flow",
         Subject::Exec => "exec",
         Subject::Boot => "boot",
+        Subject::Snapshot => "snapshot",
     };
     let mut arguments: Vec<_> = [subject, "--clock", clock].map(str::to_owned).into();
     if options.quick {

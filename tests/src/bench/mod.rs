@@ -10,6 +10,7 @@
 //! | `boot`, `round_trips`, `rates`, `memory` | the figures; `boot` also takes boots apart |
 //! | `flow` | what the flow contract costs, and its bounds |
 //! | `exec` | what running a command costs: alone, beside others, on a terminal |
+//! | `snapshot` | what pausing, saving and copying a VM costs |
 //!
 //! What experiments need as well is in `forebay_tests::measure`: samples, tables, the work that guests
 //! are given.
@@ -34,6 +35,7 @@ mod port;
 mod rates;
 mod report;
 mod round_trips;
+pub(crate) mod snapshot;
 
 use anyhow::Result;
 pub(crate) use forebay_tests::measure::{Clock, table::Table};

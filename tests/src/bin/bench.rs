@@ -7,7 +7,7 @@ mod bench;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use bench::{Clock, Peer, Plan, Table, boot, exec, flow};
+use bench::{Clock, Peer, Plan, Table, boot, exec, flow, snapshot};
 use clap::{Parser, ValueEnum};
 use forebay_tests::in_rig;
 use serde::Serialize;
@@ -48,6 +48,8 @@ enum Subject {
     Exec,
     /// What boots cost, over kernels, memory, vCPUs and images.
     Boot,
+    /// What pausing, saving and copying a VM costs.
+    Snapshot,
 }
 
 fn main() -> Result<()> {
@@ -64,6 +66,7 @@ fn main() -> Result<()> {
         Subject::Flow => flow(&arguments),
         Subject::Exec => exec(&arguments),
         Subject::Boot => boot(&arguments),
+        Subject::Snapshot => snapshot(&arguments),
     }
 }
 
@@ -108,6 +111,11 @@ fn boot(arguments: &Arguments) -> Result<()> {
         records.extend(table.records());
     })?;
     arguments.write(&records)
+}
+
+fn snapshot(arguments: &Arguments) -> Result<()> {
+    let plan = snapshot::Plan::new(arguments.clock, arguments.quick);
+    arguments.tell(&snapshot::run(&plan)?)
 }
 
 impl Arguments {
