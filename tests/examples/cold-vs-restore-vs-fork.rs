@@ -22,9 +22,10 @@ async fn main() -> Result<()> {
         .await?;
     // Whatever a first command touches is part of what is saved.
     round_trip(&source).await?;
-    source.snapshot(directory.path()).await?;
     let template = source.template().await?;
     source.close().await;
+    // The same moment, so that both copies have the same to touch.
+    template.save(directory.path()).await?;
 
     Experiment::new("cold-vs-restore-vs-fork", Options::from_arguments())
         .about(
