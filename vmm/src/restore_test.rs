@@ -46,8 +46,8 @@ fn write_snapshot(directory: &Path) {
         records,
         taken: SystemTime::now(),
     };
-    let user = Some("somebody".to_owned());
-    template::write(directory, machine, &exec(), &VmV1 { user }, |memory| {
+    let origin = Vm::builder().kernel("/boot/vmlinux").origin();
+    template::write(directory, machine, &exec(), &origin, |memory| {
         memory.set_len(MIB).unwrap();
         Ok(())
     })

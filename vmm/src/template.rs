@@ -195,7 +195,7 @@ async fn while_waited_for(
 }
 
 /// The records that are not the machine's.
-pub(crate) fn take(records: &mut Records) -> Result<(SavedConn, VmV1), RestoreError> {
+pub(crate) fn take(records: &mut Records) -> Result<(SavedConn, OriginV1), RestoreError> {
     let exec = SavedConn::decode(&records.take(EXEC, VERSION)?)?;
     let vm = form::decode(VM, &records.take(VM, VERSION)?)?;
     Ok((exec, vm))
