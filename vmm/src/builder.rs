@@ -18,9 +18,10 @@ use crate::cpu_template::CpuTemplate;
 use crate::error::{StartError, UsageError};
 use crate::exec_spec::{ExecSpec, refused_config};
 use crate::machine::{Machine, MachineSpec};
-use crate::memory::{Backing, MIB};
+use crate::memory::Backing;
 use crate::vm::Vm;
 
+use origin::ImageV1;
 pub(crate) use origin::OriginV1;
 
 /// Least guest memory, in MiB.
@@ -76,6 +77,10 @@ pub struct VmBuilder {
     exec: ExecSpec,
     /// As whom commands run that name no user, if it is not the agent: an image says so.
     user: Option<String>,
+    /// The image that was taken apart.
+    image_was: Option<ImageV1>,
+    /// It describes a VM that was saved.
+    saved: bool,
 }
 
 impl Default for VmBuilder {
@@ -96,6 +101,8 @@ impl Default for VmBuilder {
             attach_socket: None,
             exec: ExecSpec::default(),
             user: None,
+            image_was: None,
+            saved: false,
         }
     }
 }
@@ -328,13 +335,9 @@ impl VmBuilder {
     }
 
     /// The hub for its executions, with everything about them checked.
-    pub(crate) fn hub(&self) -> Result<Arc<Hub>, UsageError> {
-        self.check()?;
-        let exec = match &self.image {
-            Some(image) => self.exec.over(image.config()),
-            None => self.exec.clone(),
-        };
-        Hub::new(exec.config()?).map_err(refused_config)
+    pub(crate) fn hub(&mut self) -> Result<Arc<Hub>, StartError> {
+        self.take_image_apart()?;
+        Ok(Hub::new(self.exec.config()?).map_err(refused_config)?)
     }
 
     /// The socket for other processes, made and listening, with everything else checked.
@@ -346,7 +349,6 @@ impl VmBuilder {
 
     /// Checks everything about the machine.
     pub(crate) fn spec(&mut self) -> Result<MachineSpec, StartError> {
-        self.check()?;
         self.take_image_apart()?;
         Ok(MachineSpec {
             kernel: self.kernel.clone().unwrap_or_default(),
@@ -365,14 +367,18 @@ impl VmBuilder {
         })
     }
 
-    /// Puts what an image says beside what was said by the other methods.
+    /// Checks everything, and puts what an image says beside what was said by the other methods. Done
+    /// before anything is made of it; once more does nothing.
     fn take_image_apart(&mut self) -> Result<(), StartError> {
+        self.check()?;
         let image = match (self.image.take(), &self.kernel) {
             (Some(image), _) => image,
             (None, Some(_)) => return Ok(()),
             (None, None) => Image::default_cached()?,
         };
-        check_memory(self.memory_mib, &image)?;
+        let was = ImageV1::of(&image);
+        was.check_memory(self.memory_mib)?;
+        self.image_was = Some(was);
         self.cmdline.insert(0, image.cmdline().to_owned());
         self.initramfs
             .splice(0..0, image.initramfs().iter().cloned());
@@ -411,6 +417,14 @@ impl VmBuilder {
         if let Some(path) = &self.attach_socket {
             check_socket(path)?;
         }
+        if let (true, Some(image)) = (self.saved, &self.image) {
+            let bound = "a VM like one that was saved has that one's image; \
+                         for another begin with Vm::builder()";
+            return Err(UsageError::new("image", image.name(), bound));
+        }
+        if let Some(image) = &self.image_was {
+            image.check_memory(self.memory_mib)?;
+        }
         // Whether the words are such as a kernel takes; their length is checked with the image's.
         CommandLine::new(self.cmdline.iter().map(String::as_str))?;
         Ok(())
@@ -439,34 +453,6 @@ pub(crate) fn check_console(capacity: usize) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// A guest that cannot hold its own root would only panic.
-fn check_memory(mib: u32, image: &Image) -> Result<(), UsageError> {
-    let need = image.memory_need();
-    if !need.can_be_met() {
-        return Err(UsageError::new(
-            "image",
-            image.name(),
-            "no guest can boot it: kernel and archives must lie below 3 GiB, whatever memory the \
-             guest has; leave something out of it",
-        ));
-    }
-    let least = need.least_bytes().div_ceil(MIB);
-    if u64::from(mib) >= least {
-        return Ok(());
-    }
-    let [kernel, archives, unpacked] =
-        [need.kernel, need.archives, need.unpacked].map(|bytes| bytes.div_ceil(MIB));
-    Err(UsageError::new(
-        "memory_mib",
-        mib,
-        format!(
-            "this image needs at least {least} MiB to boot: its kernel {kernel} MiB, its initramfs \
-             {archives} MiB, and twice the {unpacked} MiB that it unpacks to, since files may fill \
-             half of a guest's memory"
-        ),
-    ))
-}
-
 pub(crate) fn check_socket(path: &Path) -> Result<(), UsageError> {
     AttachSocket::check(path).map_err(|_| {
         let most = AttachSocket::PATH_MAX;
@@ -491,6 +477,7 @@ impl std::fmt::Debug for VmBuilder {
             .field("attach_socket", &self.attach_socket)
             .field("exec", &self.exec)
             .field("user", &self.user)
+            .field("image_was", &self.image_was)
             .finish_non_exhaustive()
     }
 }

@@ -156,7 +156,7 @@ impl Restore {
         let renewal = Renewal {
             entropy: Secret(random::bytes()?),
             generation: random::bytes()?,
-            hostname: self.hostname.take(),
+            hostname: self.hostname.clone(),
         };
         let limit = self.renew_deadline;
         let generation = renewal.generation;
@@ -219,8 +219,12 @@ impl Restore {
             Survivors::Kill => hub.kill_rest(),
             Survivors::Adopt => {}
         }
+        let mut origin = vm.clone();
+        if let Some(name) = self.hostname {
+            origin.rename(name);
+        }
         let wired = Wired::new(machine, hub);
-        Ok((wired, exec.ready().clone(), vm.clone()))
+        Ok((wired, exec.ready().clone(), origin))
     }
 
     fn check(&self) -> Result<(), UsageError> {

@@ -134,13 +134,14 @@ impl Template {
     ///
     /// Kernel, initramfs, command line, vCPUs, memory, processor features, hostname, environment,
     /// directory, user, and the resources of each execution are that VM's; the limits of executions are
-    /// [today's](crate::Limits::default), console and attach socket are the builder's defaults. The
-    /// caller may change any of them. Where the VM came of a template itself, it is what the first VM
-    /// of that line was booted from.
+    /// [today's](crate::Limits::default), console and attach socket are the builder's defaults. What
+    /// the caller says replaces them or, where there can be several, is added; only the image stays
+    /// that VM's. Where the VM came of a template itself, it is what the first VM of that line was
+    /// booted from, but for a hostname that a copy was given.
     ///
     /// # Errors
     /// [`RestoreError::Origin`]: a file of these is not there any more, or was changed since, which its
-    /// length and the time of its last change tell.
+    /// length and the time of its last change tell, and of an image's files its digest.
     pub fn boot(&self) -> Result<VmBuilder, RestoreError> {
         self.0.vm.builder()
     }

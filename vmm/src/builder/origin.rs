@@ -8,12 +8,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use forebay_exec::GroupLimits;
+use forebay_images::{Image, MemoryNeed};
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
 use super::VmBuilder;
 use crate::cpu_template::SavedTemplateV1;
+use crate::error::UsageError;
 use crate::exec_spec::ExecSpec;
+use crate::memory::MIB;
 use crate::snapshot::RestoreError;
 
 /// The builder that a VM was started with, its image taken apart, but for what belongs to one VM
@@ -52,6 +55,77 @@ pub(crate) struct OriginV1 {
     cpu_weight: Option<u16>,
     #[n(15)]
     cpu_limit: Option<f64>,
+    #[n(16)]
+    image: Option<ImageV1>,
+}
+
+/// The image that kernel and first layers are of.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub(super) struct ImageV1 {
+    #[n(0)]
+    name: String,
+    #[n(1)]
+    directory: ByteVec,
+    #[n(2)]
+    digest: String,
+    /// Bytes of the kernel, of the archives, and of what these unpack to.
+    #[n(3)]
+    need: (u64, u64, u64),
+}
+
+impl ImageV1 {
+    pub(super) fn of(image: &Image) -> Self {
+        let MemoryNeed {
+            kernel,
+            archives,
+            unpacked,
+        } = image.memory_need();
+        Self {
+            name: image.name().to_owned(),
+            directory: image.directory().as_os_str().as_bytes().to_vec().into(),
+            digest: image.digest().to_owned(),
+            need: (kernel, archives, unpacked),
+        }
+    }
+
+    /// Whether the same image is where it was, by its contents.
+    fn is_there(&self) -> bool {
+        let directory = OsString::from_vec(self.directory.to_vec());
+        Image::open(directory).is_ok_and(|image| image.digest() == self.digest)
+    }
+
+    /// A guest that cannot hold its own root would only panic.
+    pub(super) fn check_memory(&self, mib: u32) -> Result<(), UsageError> {
+        let (kernel, archives, unpacked) = self.need;
+        let need = MemoryNeed {
+            kernel,
+            archives,
+            unpacked,
+        };
+        if !need.can_be_met() {
+            return Err(UsageError::new(
+                "image",
+                &self.name,
+                "no guest can boot it: kernel and archives must lie below 3 GiB, whatever memory the \
+                 guest has; leave something out of it",
+            ));
+        }
+        let least = need.least_bytes().div_ceil(MIB);
+        if u64::from(mib) >= least {
+            return Ok(());
+        }
+        let [kernel, archives, unpacked] =
+            [kernel, archives, unpacked].map(|bytes| bytes.div_ceil(MIB));
+        Err(UsageError::new(
+            "memory_mib",
+            mib,
+            format!(
+                "this image needs at least {least} MiB to boot: its kernel {kernel} MiB, its \
+                 initramfs {archives} MiB, and twice the {unpacked} MiB that it unpacks to, since \
+                 files may fill half of a guest's memory"
+            ),
+        ))
+    }
 }
 
 /// A file, and what tells whether it is still the same.
@@ -78,8 +152,9 @@ impl SourceV1 {
         }
     }
 
-    /// Its path, if it is what it was.
-    fn find(&self) -> Result<PathBuf, RestoreError> {
+    /// Its path, if it is what it was. One that is `part_of` an image that is where it was may have
+    /// been made anew.
+    fn find(&self, part_of: Option<&ImageV1>) -> Result<PathBuf, RestoreError> {
         let path = PathBuf::from(OsString::from_vec(self.path.to_vec()));
         let changed = |why: String| RestoreError::Origin {
             path: path.clone(),
@@ -91,6 +166,7 @@ impl SourceV1 {
                 "has {bytes} bytes now and had {}",
                 self.bytes
             ))),
+            Ok(_) if part_of.is_some_and(ImageV1::is_there) => Ok(path),
             Ok(_) => Err(changed("was written to since".to_owned())),
             Err(error) => Err(changed(format!("cannot be found: {error}"))),
         }
@@ -134,6 +210,7 @@ impl VmBuilder {
             process_limit,
             cpu_weight,
             cpu_limit,
+            image: self.image_was.clone(),
         }
     }
 }
@@ -144,18 +221,23 @@ impl OriginV1 {
         self.user.as_deref()
     }
 
+    /// The guest was given another hostname.
+    pub(crate) fn rename(&mut self, hostname: String) {
+        self.hostname = Some(hostname);
+    }
+
     /// A builder of a VM like that one, with today's limits of executions.
     ///
     /// Nothing is trusted here: the builder checks its values as it does a caller's.
     pub(crate) fn builder(&self) -> Result<VmBuilder, RestoreError> {
         let text = |bytes: &ByteVec| OsString::from_vec(bytes.to_vec());
+        let find = |file: &SourceV1| {
+            let image = self.image.as_ref();
+            file.find(image.filter(|image| file.path.starts_with(&image.directory)))
+        };
         Ok(VmBuilder {
-            kernel: Some(self.kernel.find()?),
-            initramfs: self
-                .initramfs
-                .iter()
-                .map(SourceV1::find)
-                .collect::<Result<_, _>>()?,
+            kernel: Some(find(&self.kernel)?),
+            initramfs: self.initramfs.iter().map(find).collect::<Result<_, _>>()?,
             cmdline: self.cmdline.clone(),
             cpus: self.cpus,
             memory_mib: self.memory_mib,
@@ -163,6 +245,8 @@ impl OriginV1 {
             huge_pages: self.huge_pages,
             cpu_template: self.cpu_template.restore()?,
             user: self.user.clone(),
+            image_was: self.image.clone(),
+            saved: true,
             exec: ExecSpec {
                 hostname: self.hostname.clone(),
                 env: self.env.iter().map(|(k, v)| (text(k), text(v))).collect(),
