@@ -97,7 +97,7 @@ fn records(u: &mut Unstructured<'_>) -> Result<Option<Vec<Record>>> {
             b"snapshot",
             cbor(|to| to.array(2)?.bytes(&[7; 16])?.u64(1 << 30)),
         ),
-        record(b"vm", cbor(|to| to.array(1)?.str("nobody"))),
+        record(b"vm", forebay::test_support::origin_record()),
         record(b"transport", transport.save().encode()),
         record(b"console", console.hold().save().encode()),
     ]))
