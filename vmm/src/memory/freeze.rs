@@ -19,9 +19,10 @@ use crate::error::HostError;
 /// An overlay that stores more than this part of what is stored at all is not worth its mappings, in
 /// percent: then all of it is copied, which takes about as long.
 const OVERLAY_PERCENT: u64 = 30;
-/// Runs of an overlay at most. Each costs every VM that starts from the image two mappings, of which
-/// a process has 65530 for everything (`vm.max_map_count`).
-const OVERLAY_RUNS: usize = 128;
+/// Runs of an overlay at most. Each costs every VM that starts from the image two mappings, which take
+/// time, and of which a process has 65530 for everything (`vm.max_map_count`). Fewer runs have more
+/// between them that is copied while the VM stands still: these cost it as much as they save one copy.
+const OVERLAY_RUNS: usize = 32;
 
 /// An image, and what it cost to make.
 #[derive(Debug)]

@@ -175,14 +175,15 @@ fn an_overlay_has_few_runs_however_scattered_its_pages_are() {
     let ram = GuestRam::new(16 * MIB, Backing::Shareable).unwrap();
     fill(&ram, 0..4096, 1);
     ram.freeze().unwrap();
-    let scattered = || (0..128).flat_map(|n| [n * 25, n * 25 + 3]);
+    let runs = OVERLAY_RUNS as u64;
+    let scattered = || (0..runs).flat_map(|n| [n * 25, n * 25 + 3]);
     for page in scattered() {
         put(&ram, page, page + 2);
     }
     let frozen = ram.freeze().unwrap();
     assert_eq!(frozen.image.overlay_runs().count(), OVERLAY_RUNS);
     // With what lies between two of them.
-    assert_eq!(frozen.copied, 4 * 128 * PAGE);
+    assert_eq!(frozen.copied, 4 * runs * PAGE);
     let child = GuestRam::from_image(&frozen.image).unwrap();
     for page in scattered() {
         assert_eq!(get(&child, page), page + 2);

@@ -59,7 +59,7 @@ impl Plan {
         let (pauses, windows, starts, clones) = if quick {
             (20, 2, 3, 4)
         } else {
-            (200, 6, 12, 10)
+            (100, 4, 8, 10)
         };
         Self {
             clock,
