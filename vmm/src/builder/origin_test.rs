@@ -119,3 +119,46 @@ fn a_template_of_a_level_or_register_that_does_not_exist_is_refused() {
         assert!(error.contains("CPU template"), "{error}");
     }
 }
+
+/// The bytes are what snapshots have.
+#[test]
+fn the_bytes_of_a_record_are_what_they_were() {
+    let file = |path: &str, bytes| SourceV1 {
+        path: path.as_bytes().to_vec().into(),
+        bytes,
+        changed: (1, 2),
+    };
+    let origin = OriginV1 {
+        kernel: file("/k", 3),
+        initramfs: vec![file("/i", 400)],
+        cmdline: vec!["quiet".to_owned()],
+        cpus: 2,
+        memory_mib: 256,
+        forkable: true,
+        huge_pages: false,
+        cpu_template: CpuTemplate::x86_64_v2().without("avx").save(),
+        hostname: Some("h".to_owned()),
+        env: vec![(b"K".to_vec().into(), b"v".to_vec().into())],
+        current_dir: None,
+        user: Some("u".to_owned()),
+        memory_limit: None,
+        process_limit: Some(5),
+        cpu_weight: None,
+        cpu_limit: Some(0.5),
+        image: Some(ImageV1 {
+            name: "n".to_owned(),
+            directory: b"/d".to_vec().into(),
+            digest: "0a".to_owned(),
+            need: (1, 2, 3),
+        }),
+    };
+    let bytes = form::encode(&origin);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        hex,
+        "9183422f6b038201028183422f691901908201028165717569657402190100f5f48302816361\
+         76788061688182414b4176f66175f605f6fb3fe000000000000084616e422f64623061830102\
+         03"
+    );
+    assert_eq!(reread(&origin), origin);
+}
