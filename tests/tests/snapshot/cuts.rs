@@ -51,11 +51,11 @@ async fn every_kind_of_execution_goes_on_wherever_the_cut_is() {
     let _turn = turn().await;
     let mut seed = Seed::announced("cuts");
     let rounds = rounds(200);
-    for cpus in [1, 2] {
+    for cpus in [1, 2, 4] {
         let guest = builder().cpus(cpus).memory_mib(96).forkable(true);
         let mut vm = TestVm::start(guest.exec_limits(limits())).await;
         let mut crew = Crew::start(&vm, &mut seed).await;
-        for round in 0..rounds.div_ceil(2) {
+        for round in 0..rounds.div_ceil(3) {
             crew.stalls(&vm).await;
             let dir = tempfile::tempdir().unwrap();
             let busy = crew.go_on(&mut seed);
