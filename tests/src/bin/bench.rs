@@ -106,11 +106,12 @@ fn boot(arguments: &Arguments) -> Result<()> {
     let plan = boot::Plan::new(arguments.clock, arguments.quick);
     println!("\n{}\nBeside: {peer}.\n", arguments.clock.explained());
     let mut records = Vec::new();
-    boot::run(&plan, |table| {
+    let all_taken = boot::run(&plan, |table| {
         println!("{}", table.markdown());
         records.extend(table.records());
-    })?;
-    arguments.write(&records)
+    });
+    arguments.write(&records)?;
+    all_taken
 }
 
 fn snapshot(arguments: &Arguments) -> Result<()> {

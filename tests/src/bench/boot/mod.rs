@@ -20,7 +20,7 @@ mod kernels;
 mod parts;
 mod sizes;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use forebay_tests::in_rig;
 
 use crate::bench::guest::Guests;
@@ -54,20 +54,39 @@ pub(crate) fn run(plan: &Plan, mut take: impl FnMut(Table)) -> Result<()> {
     let guests = Guests::find()?;
     let kernels = Kernels::find(&guests.image)?;
     let runtime = runtime()?;
+    let mut missing = Vec::new();
+    // A table that cannot be taken is no reason to lose the others.
+    let mut all_of = |what: &'static str, table: &dyn Fn() -> Result<Table>| {
+        say(what);
+        match table() {
+            Ok(table) => take(table),
+            Err(why) => {
+                eprintln!("{what}: {why:#}");
+                missing.push(what);
+            }
+        }
+    };
     // Wall time in the emulated host is the emulator's, and means nothing for one processor.
     if plan.clock == Clock::Instructions || !in_rig() {
-        say("boots of all kernels");
-        take(sizes::kernels(plan, &guests, &kernels, &runtime)?);
-        say("boots beside QEMU's");
-        take(beside_qemu::table(plan, &guests, &kernels, &runtime)?);
-        say("boots over memory");
-        take(sizes::memory(plan, &guests, &kernels, &runtime)?);
-        say("boots over sizes of images");
-        take(sizes::images(plan, &guests, &kernels, &runtime)?);
-        say("boots on huge pages");
-        take(huge_pages::table(plan, &guests, &runtime)?);
+        all_of("boots of all kernels", &|| {
+            sizes::kernels(plan, &guests, &kernels, &runtime)
+        });
+        all_of("boots beside QEMU's", &|| {
+            beside_qemu::table(plan, &guests, &kernels, &runtime)
+        });
+        all_of("boots over memory", &|| {
+            sizes::memory(plan, &guests, &kernels, &runtime)
+        });
+        all_of("boots over sizes of images", &|| {
+            sizes::images(plan, &guests, &kernels, &runtime)
+        });
+        all_of("boots on huge pages", &|| {
+            huge_pages::table(plan, &guests, &runtime)
+        });
     }
-    say("boots over vCPUs");
-    take(sizes::vcpus(plan, &guests, &kernels, &runtime)?);
+    all_of("boots over vCPUs", &|| {
+        sizes::vcpus(plan, &guests, &kernels, &runtime)
+    });
+    ensure!(missing.is_empty(), "not taken: {}", missing.join(", "));
     Ok(())
 }
