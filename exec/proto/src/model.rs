@@ -219,6 +219,24 @@ impl World {
                 assert!(units >= bytes.len() as u64);
                 self.took(id, stream(flag), &bytes);
             }
+            Op::ConsumeTooMuch {
+                exec,
+                stream: flag,
+                n,
+            } => {
+                let Some(id) = self.pick(exec) else { return };
+                let Some(progress) = self.pair.host.progress(id) else {
+                    return;
+                };
+                let before = self.pair.host.inspect().executions;
+                let passed = |stream| self.models[&id].passed.get(&stream).map_or(0, Vec::len);
+                let mut consumed = [progress.stdout_consumed, progress.stderr_consumed];
+                consumed[usize::from(flag)] += n.min(passed(stream(flag))) as u64;
+                consumed[usize::from(!flag)] += passed(stream(!flag)) as u64 + 1;
+                let refused = self.pair.host.release_forwarded(id, consumed);
+                assert!(refused.is_err(), "{refused:?}");
+                assert_eq!(self.pair.host.inspect().executions, before);
+            }
             Op::Leave { exec } => {
                 let Some(id) = self.pick(exec) else { return };
                 self.leave(id);

@@ -33,6 +33,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (exec.clone(), any::<bool>()).prop_map(|(exec, stream)| Op::PassOn { exec, stream }),
         2 => (exec.clone(), any::<bool>(), size.clone())
             .prop_map(|(exec, stream, n)| Op::Consume { exec, stream, n }),
+        1 => (exec.clone(), any::<bool>(), size.clone())
+            .prop_map(|(exec, stream, n)| Op::ConsumeTooMuch { exec, stream, n }),
         1 => exec.clone().prop_map(|exec| Op::Leave { exec }),
         2 => exec.clone().prop_map(|exec| Op::TakeUp { exec }),
         1 => (exec.clone(), any::<bool>()).prop_map(|(exec, stream)| Op::Discard { exec, stream }),

@@ -444,6 +444,8 @@ impl Conn {
         // An execution that has ended has no stdin to close, which is as good.
         let _: Result<(), WriteError> = self.close_stdin(id);
         if let Some(exec) = self.execs.get_mut(&id) {
+            // Nothing, unless the counters differ, which must not hold the slot for ever.
+            exec.release_passed(u64::MAX);
             exec.forgotten = true;
             exec.left = false;
             exec.stdin_event = None;

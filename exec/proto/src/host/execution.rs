@@ -378,11 +378,8 @@ impl Exec {
     /// Throws away what is queued of `stream`, and kept of what was passed on, and gives its credit
     /// back.
     pub(super) fn drop_queued(&mut self, stream: Stream) {
-        let output = self.output(stream);
-        let passed = output.consumed_up_to(output.consumed().saturating_add(output.passed_bytes));
-        let units = passed.unwrap_or_default();
-        self.forwarded = self.forwarded.saturating_sub(units);
-        self.release(units);
+        let units = self.output(stream).drop_passed(u64::MAX);
+        self.release_passed(units);
         while let Some(chunk) = self.output(stream).pop() {
             self.consume(chunk.data.len(), true);
         }
@@ -393,6 +390,13 @@ impl Exec {
     pub(super) fn consume(&mut self, n: usize, whole: bool) {
         let charge = if whole { u64::from(CHUNK_CHARGE) } else { 0 };
         self.release((n as u64).saturating_add(charge));
+    }
+
+    /// Gives `units` of what was passed on back: at most all of it.
+    pub(super) fn release_passed(&mut self, units: u64) {
+        let units = units.min(self.forwarded);
+        self.forwarded = self.forwarded.saturating_sub(units);
+        self.release(units);
     }
 
     /// Gives `units` of credit back.

@@ -62,21 +62,21 @@ impl Conn {
     /// execution's start: stdout, then stderr. Gives the units that this releases.
     ///
     /// # Errors
-    /// It goes back, or beyond what was passed on. Whoever says so is not believed again: let go of
-    /// the execution.
+    /// It goes back, or beyond what was passed on; nothing was released. Whoever says so is not
+    /// believed again: let go of the execution.
     pub fn release_forwarded(
         &mut self,
         id: ExecId,
         consumed: [u64; 2],
     ) -> Result<u64, CreditError> {
         let exec = self.execs.get_mut(&id).ok_or(CreditError)?;
-        let mut units: u64 = 0;
-        for (stream, position) in Stream::ALL.into_iter().zip(consumed) {
-            let of_it = exec.output(stream).consumed_up_to(position);
-            units = units.saturating_add(of_it.ok_or(CreditError)?);
-        }
-        exec.forwarded = exec.forwarded.checked_sub(units).ok_or(CreditError)?;
-        exec.release(units);
+        // Both are looked at first: a refusal must leave nothing half done.
+        let [stdout, stderr] = consumed;
+        let stdout = exec.stdout.newly_consumed(stdout).ok_or(CreditError)?;
+        let stderr = exec.stderr.newly_consumed(stderr).ok_or(CreditError)?;
+        let units = exec.stdout.drop_passed(stdout);
+        let units = units.saturating_add(exec.stderr.drop_passed(stderr));
+        exec.release_passed(units);
         self.schedule_ack(id);
         self.settle(id);
         Ok(units)

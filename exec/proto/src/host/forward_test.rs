@@ -34,6 +34,31 @@ fn output_that_was_passed_on_stays_charged_until_its_reader_consumed_it() {
 }
 
 #[test]
+fn an_acknowledgement_of_which_one_half_is_wrong_changes_nothing_of_the_other() {
+    for wrong in [[2, 4], [5, 0], [1, 2], [4, 3]] {
+        let mut pair = Pair::new(Limits::default());
+        let id = pair.running(Stdin::Null);
+        pair.produce(id, Stream::Stdout, b"out");
+        pair.produce(id, Stream::Stderr, b"err");
+        pair.settle();
+        for stream in Stream::ALL {
+            assert!(pair.host.take_forwarded(id, stream).is_some());
+        }
+        pair.host.release_forwarded(id, [1, 3]).unwrap();
+        let before = pair.view(id);
+        assert_eq!(pair.host.release_forwarded(id, wrong), Err(CreditError));
+        assert_eq!(pair.view(id), before);
+        // Whoever said so is let go of, and all of it goes.
+        pair.host.forget(id);
+        pair.exit(id, exit_code(0));
+        pair.settle();
+        assert_eq!(pair.host.active(), 0);
+        assert!(pair.host.inspect().executions.is_empty());
+        pair.restored();
+    }
+}
+
+#[test]
 fn an_ended_execution_keeps_its_slot_until_what_was_passed_on_is_consumed() {
     let mut pair = Pair::new(Limits::default());
     let id = pair.running(Stdin::Null);

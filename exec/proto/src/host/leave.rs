@@ -271,11 +271,18 @@ impl Output {
         Some(data)
     }
 
-    /// The reader behind a relay has consumed this stream up to `position`. Gives the units that
-    /// this releases; `None`, and nothing changed, if that is nothing that was passed on.
-    pub(super) fn consumed_up_to(&mut self, position: u64) -> Option<u64> {
-        let mut left = position.checked_sub(self.consumed())?;
-        self.passed_bytes = self.passed_bytes.checked_sub(left)?;
+    /// Bytes of what was passed on that the reader behind a relay has consumed when it has consumed
+    /// this stream up to `position`; `None` if that goes back, or beyond what was passed on.
+    pub(super) fn newly_consumed(&self, position: u64) -> Option<u64> {
+        let bytes = position.checked_sub(self.consumed())?;
+        (bytes <= self.passed_bytes).then_some(bytes)
+    }
+
+    /// Lets go of so many bytes of what was passed on, or of all if it is less. Gives the units that
+    /// this releases.
+    pub(super) fn drop_passed(&mut self, bytes: u64) -> u64 {
+        let mut left = bytes.min(self.passed_bytes);
+        self.passed_bytes = self.passed_bytes.saturating_sub(left);
         let mut units = left;
         while let Some(chunk) = self.passed.front_mut()
             && left > 0
@@ -287,7 +294,7 @@ impl Output {
                 units = units.saturating_add(u64::from(CHUNK_CHARGE));
             }
         }
-        Some(units)
+        units
     }
 
     fn take_back(&mut self) {

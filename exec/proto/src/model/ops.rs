@@ -58,6 +58,12 @@ pub enum Op {
         stream: bool,
         n: usize,
     },
+    /// It says so of one stream, and of the other that it consumed more than was passed on.
+    ConsumeTooMuch {
+        exec: usize,
+        stream: bool,
+        n: usize,
+    },
     /// Nobody holds it, until it is taken up.
     Leave {
         exec: usize,

@@ -129,6 +129,26 @@ fn an_acknowledgement_whose_totals_do_not_agree() {
 }
 
 #[test]
+fn an_acknowledgement_that_is_right_of_one_stream_and_wrong_of_the_other() {
+    run(async {
+        let attached = Attached::new();
+        let bystander = attached.client().await;
+        for positions in [[100, 6], [101, 5]] {
+            let mut villain = Villain::attach(&attached.path);
+            let done = villain.begin(&["write", "100", "5", "0"]);
+            villain.ended(done);
+            let totals = [100, positions[0], positions[1]].map(u64::to_le_bytes);
+            villain.raw(wire(ToGuest::OutputAck), done.get(), &totals.concat());
+            let rule = "an ack whose totals do not agree with what was sent";
+            assert_eq!(villain.is_cut_off(), Some(broke(rule)));
+            wait_until("its slot", || attached.vm.client.active() == 0);
+            assert!(attached.vm.hub.inspect().executions.is_empty());
+        }
+        attached.goes_on(&bystander).await;
+    });
+}
+
+#[test]
 fn an_adoption_of_nothing() {
     cut_off("an adoption without an id", &["stall"], |villain, _| {
         villain.raw(wire(ToGuest::Adopt), 2, &0u64.to_le_bytes());
