@@ -24,6 +24,13 @@ use crate::lease::Lease;
 use crate::sync;
 use crate::waiting::Half;
 
+/// What came of asking a relay to let an execution go on.
+enum Outcome {
+    Left(ExecId),
+    Unread,
+    Ended,
+}
+
 impl ExecHandle {
     /// Lets the command run on for whoever [adopts](Client::adopt) it, in this process or another, by
     /// the id that this gives: the one in its VM. Over an attach socket it outlives this client's
@@ -34,9 +41,11 @@ impl ExecHandle {
     /// stdin stays open, its timeout goes on, and it keeps its slot, also when it has ended, until it
     /// is adopted or the VM ends.
     ///
-    /// Over an attach socket it is ready when the VM's program has said so, behind all that was
-    /// written to stdin before: should the command not read what an earlier client wrote, that takes
-    /// until it does. Dropping the future before it is ready kills the command, or leaves it.
+    /// Over an attach socket it is ready when the VM's program has said so, behind all that was given
+    /// to stdin before. Up to `input_limit` of that may be left for the command to read; of what goes
+    /// beyond, such as long [bytes](crate::Stdin::bytes), and of what earlier clients left like this,
+    /// it waits until the command has read it. Dropping the future before it is ready kills the
+    /// command, or leaves it.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_exec::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -49,28 +58,36 @@ impl ExecHandle {
     /// ```
     ///
     /// # Errors
-    /// [`LeaveError`] gives the handle back: a sink or control of it lives elsewhere, or it has ended
-    /// and there is nothing left to run.
+    /// [`LeaveError`] gives the handle back: a sink or control of it lives elsewhere, its output has
+    /// to be read first, or it has ended, or is being killed, and there is nothing left to run.
     pub async fn leave(self) -> Result<ExecId, LeaveError> {
         let lease = self.lease();
         if sync::Arc::strong_count(lease) > self.parts() {
             return Err(LeaveError::Shared(self));
         }
-        if lease.leave(None).is_err() {
+        if lease.leave().is_err() {
             return Err(LeaveError::Ended(self));
         }
         if lease.is_left() {
             return Ok(lease.id());
         }
         let left = poll_fn(|cx| {
-            lease.poll(cx, Half::Exit, |inner, id| {
-                let left = inner.conn.left(id);
-                (left.is_some() || inner.conn.terminal(id).is_some()).then_some(left)
+            lease.poll(cx, Half::Events, |inner, id| {
+                if let Some(of) = inner.conn.left(id) {
+                    return Some(Outcome::Left(of));
+                }
+                if inner.conn.leave_waits_for_reader(id) {
+                    inner.conn.stay(id);
+                    return Some(Outcome::Unread);
+                }
+                let over = !inner.conn.is_leaving(id) || inner.conn.terminal(id).is_some();
+                over.then_some(Outcome::Ended)
             })
         });
         match left.await {
-            Some(id) => Ok(id),
-            None => Err(LeaveError::Ended(self)),
+            Outcome::Left(id) => Ok(id),
+            Outcome::Unread => Err(LeaveError::Unread(self)),
+            Outcome::Ended => Err(LeaveError::Ended(self)),
         }
     }
 }

@@ -156,8 +156,16 @@ pub enum LeaveError {
          drop the control, before leaving"
     )]
     Shared(ExecHandle),
-    /// It has ended, or its VM is gone: the handle tells which, with the output that is left.
-    #[error("the execution has ended, there is nothing to leave running")]
+    /// Over an attach socket alone: of what was given to its stdin not all can go, since the command
+    /// may be waiting for its output to be read.
+    #[error(
+        "not all of its stdin has gone, and the command may be waiting for its output to be read; \
+         read some before leaving"
+    )]
+    Unread(ExecHandle),
+    /// It has ended, or its VM is gone: the handle tells which, with the output that is left. Over
+    /// an attach socket also: it is being killed, as by its timeout.
+    #[error("the execution has ended, or is being killed: there is nothing to leave running")]
     Ended(ExecHandle),
 }
 
@@ -166,7 +174,7 @@ impl LeaveError {
     #[must_use]
     pub fn into_handle(self) -> ExecHandle {
         match self {
-            Self::Shared(handle) | Self::Ended(handle) => handle,
+            Self::Shared(handle) | Self::Unread(handle) | Self::Ended(handle) => handle,
         }
     }
 }

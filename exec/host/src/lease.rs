@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay_exec_proto::host::{Conn, ControlError, Terminal};
-use forebay_exec_proto::{ExecId, Stream, Timeout};
+use forebay_exec_proto::{ExecId, Stream};
 
 use crate::attach;
 use crate::error::ExecError;
@@ -96,10 +96,9 @@ impl Lease {
         self.step(|inner, id| inner.conn.on_terminal(id))
     }
 
-    /// Lets go of the execution for whoever adopts it, with what is left of its deadline if that was
-    /// kept elsewhere. Facing a relay this only asks.
-    pub(crate) fn leave(&self, timeout: Option<Timeout>) -> Result<(), ControlError> {
-        let (here, waiting) = self.step(|inner, id| inner.leave(id, timeout))?;
+    /// Lets go of the execution for whoever adopts it. Facing a relay this only asks.
+    pub(crate) fn leave(&self) -> Result<(), ControlError> {
+        let (here, waiting) = self.step(Inner::leave)?;
         self.left.store(here, Ordering::Relaxed);
         // The wakers go outside the lock.
         drop(waiting);

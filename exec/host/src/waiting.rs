@@ -44,6 +44,7 @@ impl Half {
                     | what::STDIN_ERROR
                     | what::TERMINAL
                     | what::UNCONFIRMED
+                    | what::KILLED
             }
             Self::Stdout => what::STDOUT | what::TERMINAL,
             Self::Stderr => what::STDERR | what::TERMINAL,

@@ -112,6 +112,12 @@ impl<C> Scheduler<C> {
         self.controls.len()
     }
 
+    /// Whether a control of this kind stands in line.
+    #[must_use]
+    pub fn control_waits(&self, kind: impl FnMut(&C) -> bool) -> bool {
+        self.controls.iter().any(kind)
+    }
+
     /// Puts a control in line.
     ///
     /// # Errors

@@ -87,16 +87,6 @@ pub(super) fn adoption(error: &AdoptError) -> Failure {
     }
 }
 
-/// Says that an execution that was killed is not left to anybody.
-pub(super) fn killed() -> Failure {
-    Failure {
-        kind: FailureKind::Other,
-        errno: None,
-        stage: "leave".to_owned(),
-        message: "it was killed before it was left".to_owned(),
-    }
-}
-
 /// Why the execution `id` was not handed over.
 pub(crate) fn not_adopted(failure: &Failure, id: ExecId) -> AdoptError {
     match &*failure.stage {

@@ -21,7 +21,7 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use forebay_exec_proto::guest::{self, Acked};
-use forebay_exec_proto::host::{ControlError, Start, Terminal};
+use forebay_exec_proto::host::{ControlError, Start, Terminal, WriteError};
 use forebay_exec_proto::{
     Adopted, CHUNK_CHARGE, ExecId, HEADER_LEN, Leave, StdinError, Stream, TerminalSize,
 };
@@ -65,8 +65,9 @@ pub(super) struct Relayed {
     released: u64,
     /// The end was told to the client's connection.
     ended: bool,
-    /// The client asked to leave it, and what it wrote to stdin has not all gone.
-    leaving: Option<Leave>,
+    /// The client asked to leave it, and waits for the answer: what happens from now on is told to
+    /// whoever adopts it.
+    leaving: bool,
     /// A signal or size waits for room in the VM's control queue.
     leave_held: bool,
     /// It is not this client's any more.
@@ -143,7 +144,7 @@ impl Relayed {
             forwarded: 0,
             released: 0,
             ended: false,
-            leaving: None,
+            leaving: false,
             leave_held: false,
             left: false,
         }
@@ -177,6 +178,9 @@ impl Relayed {
         if self.ended || self.left {
             return;
         }
+        if self.leaving && self.let_go(id, guest) {
+            return;
+        }
         let news = self.look();
         self.requesting = news.requesting;
         if let Some(pid) = news.pid
@@ -202,13 +206,8 @@ impl Relayed {
                 guest.stream_ready(id, stream, true);
             }
         }
-        let fed = news.terminal.is_some() || self.feed(id, guest);
-        if fed
-            && !self.leave_held
-            && let Some(leave) = self.leaving.take()
-            && self.let_go(id, guest, leave)
-        {
-            return;
+        if !self.leaving && news.terminal.is_none() {
+            self.feed(id, guest);
         }
         if let Some(terminal) = news.terminal
             && news.output == [false; 2]
@@ -217,17 +216,23 @@ impl Relayed {
         }
     }
 
-    /// The client leaves it; takes effect at the next service, or when what it wrote to stdin has
-    /// gone to the guest. All of that can go without the command reading it, unless what others
-    /// wrote before takes up the allowance. So does what it had to say by signals and sizes:
-    /// [`hold_leave`](Self::hold_leave).
+    /// The client leaves it; takes effect at the next service, or when what it had to say by stdin,
+    /// signals and sizes has its place at the VM. Its deadline is kept there from now on. One that the
+    /// client has killed goes on to its end instead.
     pub(super) fn leave(&mut self, leave: Leave) {
-        self.leaving = Some(leave);
+        if self.killed || self.left || self.ended {
+            return;
+        }
+        self.leaving = true;
+        if let Some(timeout) = leave.timeout {
+            self.lease
+                .step(|inner, id| inner.conn.keep_deadline(id, timeout));
+        }
     }
 
     /// Whether the client has asked to leave it, and has not left.
     pub(super) fn is_leaving(&self) -> bool {
-        self.leaving.is_some()
+        self.leaving
     }
 
     /// It is not left while a signal or size of it waits for room.
@@ -235,17 +240,49 @@ impl Relayed {
         self.leave_held = hold;
     }
 
-    /// Makes it whoever's who adopts it; `false` if nothing is left of it but its end.
-    fn let_go(&mut self, id: ExecId, guest: &mut guest::Conn, leave: Leave) -> bool {
-        if self.killed {
-            // Nobody would come for it. It goes with this.
-            self.left = true;
-            guest.failed(id, refusal::killed());
-        } else if self.lease.leave(leave.timeout).is_ok() {
+    /// Makes it whoever's who adopts it, if nothing stands in the way; whether it is. If nothing is
+    /// left of it but its end, that is the client's.
+    fn let_go(&mut self, id: ExecId, guest: &mut guest::Conn) -> bool {
+        // To one that its deadline kills there is nothing more to say.
+        let dies = self.lease.step(|inner, id| inner.conn.is_killed(id));
+        if !dies && (self.leave_held || !self.hand_over(id, guest)) {
+            return false;
+        }
+        if self.lease.leave().is_ok() {
             self.left = true;
             guest.left(id, self.lease.id());
+        } else {
+            self.leaving = false;
         }
         self.left
+    }
+
+    /// Leaves the VM all that the client has sent of stdin, and its end; `false` while there is too
+    /// much of that already. It is at most the allowance, which the client was promised.
+    fn hand_over(&mut self, id: ExecId, guest: &guest::Conn) -> bool {
+        let most = usize::try_from(guest.limits().input_limit).unwrap_or(usize::MAX);
+        while !self.eof_passed && !self.stdin_broken {
+            let rest = self.unsubmitted(id, guest, most);
+            let len = rest.len() as u64;
+            let end = rest.is_empty();
+            if end && self.eof {
+                self.eof_passed = true;
+                self.close_stdin();
+            }
+            if end {
+                break;
+            }
+            let taken = self
+                .lease
+                .step(|inner, id| inner.conn.append_stdin(id, &rest));
+            match taken {
+                Ok(()) => self.submitted = self.submitted.saturating_add(len),
+                Err(WriteError::Busy) => return false,
+                // There is nobody to read it.
+                Err(_) => break,
+            }
+        }
+        true
     }
 
     /// The client has ended stdin; takes effect behind the bytes before, at the next service.
@@ -256,6 +293,7 @@ impl Relayed {
     /// Kills the command. Doing it again costs nothing, not even the VM's lock.
     pub(super) fn kill(&mut self) {
         if !std::mem::replace(&mut self.killed, true) {
+            self.leaving = false;
             self.lease.kill();
         }
     }
@@ -342,11 +380,13 @@ impl Relayed {
     fn look(&self) -> News {
         // What they replace is dropped out here, too.
         let mut wakers = [(); 3].map(|()| Some(self.waker.clone()));
+        // What a client that leaves is told, whoever adopts it would never hear.
+        let tell = !self.leaving;
         self.lease.step(|inner, id| {
             let news = News {
                 requesting: inner.conn.is_requesting(id),
-                pid: inner.conn.take_started(id),
-                stdin_error: inner.conn.take_stdin_error(id),
+                pid: tell.then(|| inner.conn.take_started(id)).flatten(),
+                stdin_error: tell.then(|| inner.conn.take_stdin_error(id)).flatten(),
                 stdin_acked: inner.conn.stdin_acked(id),
                 output: Stream::ALL.map(|stream| inner.conn.has_output(id, stream)),
                 terminal: inner.conn.terminal(id).cloned(),
@@ -362,16 +402,11 @@ impl Relayed {
     }
 
     /// Gives the VM what the client has sent of stdin, a chunk at a time, as far as its
-    /// connection takes it. Gives whether that was all.
-    fn feed(&mut self, id: ExecId, guest: &guest::Conn) -> bool {
+    /// connection takes it.
+    fn feed(&mut self, id: ExecId, guest: &guest::Conn) {
         let most = usize::try_from(guest.limits().stdin_chunk_size).unwrap_or(usize::MAX);
         while self.started && !self.eof_passed && !self.stdin_broken {
-            let Some(ring) = guest.stdin_pending(id) else {
-                break;
-            };
-            // What was submitted stays in the ring until the command has taken it.
-            let ahead = self.submitted.saturating_sub(self.written);
-            let piece = piece(ring, usize::try_from(ahead).unwrap_or(usize::MAX), most);
+            let piece = self.unsubmitted(id, guest, most);
             if piece.is_empty() {
                 if self.eof {
                     self.eof_passed = true;
@@ -387,10 +422,20 @@ impl Relayed {
                 Ok(()) => self.submitted = self.submitted.saturating_add(len),
                 // The one before has not left yet, or there is nobody to read it any more:
                 // either is told by another wake-up.
-                Err(_) => return false,
+                Err(_) => break,
             }
         }
-        true
+    }
+
+    /// A copy of the next bytes of stdin that the VM was not given, at most `most`.
+    fn unsubmitted(&self, id: ExecId, guest: &guest::Conn, most: usize) -> Bytes {
+        // What was submitted stays in the ring until the command has taken it.
+        let ahead = self.submitted.saturating_sub(self.written);
+        let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
+        guest
+            .stdin_pending(id)
+            .map(|ring| piece(ring, ahead, most))
+            .unwrap_or_default()
     }
 
     fn close_stdin(&self) {
@@ -426,3 +471,7 @@ fn piece((first, second): (&[u8], &[u8]), at: usize, most: usize) -> Bytes {
     };
     Bytes::copy_from_slice(from.get(..most).unwrap_or(from))
 }
+
+#[cfg(test)]
+#[path = "relayed_test.rs"]
+mod tests;

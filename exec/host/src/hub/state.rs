@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_exec_proto::frame::ToGuest;
 use forebay_exec_proto::host::{Conn, ControlError, Frame, Notice, Start, WriteError, what};
-use forebay_exec_proto::{ExecId, Header, Ready, Timeout};
+use forebay_exec_proto::{ExecId, Header, Ready};
 
 use super::quiesce::{Question, Waits};
 use super::wakes::{Due, Wakes};
@@ -147,17 +147,10 @@ impl Inner {
 
     /// Nobody holds the execution from now on, and somebody may. Gives whether that is so already,
     /// which it is not where a relay has to be asked, and then who waited.
-    pub(crate) fn leave(
-        &mut self,
-        id: ExecId,
-        timeout: Option<Timeout>,
-    ) -> Result<(bool, Option<Waiting>), ControlError> {
+    pub(crate) fn leave(&mut self, id: ExecId) -> Result<(bool, Option<Waiting>), ControlError> {
         self.conn.leave(id)?;
         if self.conn.faces_relay() {
             return Ok((false, None));
-        }
-        if let Some(timeout) = timeout {
-            self.conn.keep_deadline(id, timeout);
         }
         Ok((true, self.waiting.remove(&id)))
     }

@@ -171,7 +171,7 @@ impl Conn {
                     self.finish(id, Terminal::Failed(unsent(deadline.limit)));
                     return;
                 }
-                deadline.killed = exec.kill_due || exec.kill_sent;
+                deadline.killed = exec.killed();
                 // From when it is killed, which a driver that was held up does late.
                 (Some(now.saturating_add(CONFIRM_WITHIN)), exec.received())
             }
@@ -243,8 +243,7 @@ impl Conn {
         };
         let expired = exec.deadline.is_some_and(|deadline| deadline.expired());
         if expired && matches!(exec.phase, Phase::Started) && !exec.kill_sent {
-            exec.kill_due = true;
-            self.schedule_ack(id);
+            self.mark_killed(id);
         }
     }
 

@@ -93,6 +93,7 @@ impl Conn {
     pub(super) fn schedule_ack(&mut self, id: ExecId) {
         let ready = self.is_ready();
         let time = self.time;
+        let leaves = self.may_leave(id);
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
@@ -100,7 +101,7 @@ impl Conn {
         if ready
             && !exec.in_acks
             && (self.relayed || !exec.ended())
-            && (exec.kill_ready() || exec.ack_due() || exec.leave_ready())
+            && (exec.kill_ready() || exec.ack_due() || leaves)
         {
             exec.in_acks = true;
             self.schedule.push_ack(id);

@@ -356,6 +356,11 @@ impl Exec {
         self.kill_due && !self.requesting()
     }
 
+    /// Whether a kill is wanted, or has left.
+    pub(super) fn killed(&self) -> bool {
+        self.kill_due || self.kill_sent
+    }
+
     /// Whether its own messages have something that could leave now. A request also has to be
     /// the first in line.
     pub(super) fn slot_ready(&self) -> bool {

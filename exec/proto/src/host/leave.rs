@@ -49,11 +49,13 @@ impl Conn {
     /// acknowledged, is there for that one.
     ///
     /// Facing a relay this is a question: [`left`](Self::left) says what came of it, unless the
-    /// execution has a [`terminal`](Self::terminal), with which everything is as before. It is asked
-    /// when what was written to stdin has left.
+    /// execution [is not being left](Self::is_leaving) any more, with which everything is as before.
+    /// It is asked when what was written to stdin, signals and sizes have left, and from then on the
+    /// relay keeps the deadline.
     ///
     /// # Errors
-    /// [`ControlError::Ended`]: it holds no slot any more, or, facing a relay, has ended.
+    /// [`ControlError::Ended`]: it holds no slot any more, or, facing a relay, has ended or is being
+    /// killed.
     pub fn leave(&mut self, id: ExecId) -> Result<(), ControlError> {
         let exec = self.execs.get_mut(&id).ok_or(ControlError::Ended)?;
         if exec.forgotten || !exec.admitted {
@@ -65,7 +67,7 @@ impl Conn {
             exec.observe(self.time);
             return Ok(());
         }
-        if exec.terminal.is_some() {
+        if exec.terminal.is_some() || exec.killed() {
             return Err(ControlError::Ended);
         }
         if exec.leaving == Leaving::No {
@@ -73,6 +75,43 @@ impl Conn {
             self.schedule_ack(id);
         }
         Ok(())
+    }
+
+    /// Whether a relay is to be asked, or was, to let it go on, and has not answered. It is over
+    /// when an end comes first, or a [kill](what::KILLED) before the question has left.
+    #[must_use]
+    pub fn is_leaving(&self, id: ExecId) -> bool {
+        let exec = self.execs.get(&id);
+        exec.is_some_and(|exec| matches!(exec.leaving, Leaving::Due | Leaving::Sent))
+    }
+
+    /// Whether a relay cannot be asked as long as nobody reads output: of stdin more waits than may
+    /// be on its way, and of what the command writes there is no room for a chunk.
+    #[must_use]
+    pub fn leave_waits_for_reader(&self, id: ExecId) -> bool {
+        let limits = &self.config.limits;
+        let chunk = limits.output_chunk_size.saturating_add(CHUNK_CHARGE);
+        let most = limits.output_limit.saturating_sub(chunk);
+        self.execs.get(&id).is_some_and(|exec| {
+            exec.leaving == Leaving::Due
+                && exec.input.pending.len() as u64 > exec.input.credit.available()
+                && exec.window.outstanding() > u64::from(most)
+        })
+    }
+
+    /// A relay that was not asked yet is not asked any more.
+    pub fn stay(&mut self, id: ExecId) {
+        if let Some(exec) = self.execs.get_mut(&id)
+            && exec.leaving == Leaving::Due
+        {
+            exec.leaving = Leaving::No;
+        }
+    }
+
+    /// Whether the relay may be asked now: what was said to the command goes before that.
+    pub(super) fn may_leave(&self, id: ExecId) -> bool {
+        self.execs.get(&id).is_some_and(Exec::leave_ready)
+            && !self.schedule.control_waits(|control| control.id() == id)
     }
 
     /// The id by which an execution that was [left](Self::leave) can be adopted; `None` as long as

@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use super::*;
-use crate::frame::FromGuest;
+use crate::frame::{FromGuest, Header, ToGuest};
 use crate::host::{Config, Event, Read, Stdin, Verdict};
 use crate::limits::Limits;
-use crate::message::{ExitStatus, Failure, FailureKind, StdinError};
+use crate::message::{ExitStatus, Failure, FailureKind, StdinError, TerminalSize};
 use crate::pair::{self, Pair, bytes, exit_code, raw};
 use crate::{guest, host};
 use core::time::Duration;
@@ -172,6 +172,85 @@ fn a_client_leaves_with_what_it_has_consumed_and_hears_the_id() {
     // Its place is free at both ends.
     pair.running(Stdin::Null);
     pair.running(Stdin::Null);
+}
+
+#[test]
+fn a_signal_and_a_size_that_were_queued_first_leave_first() {
+    let mut pair = client(small());
+    let id = pair.running(Stdin::Null);
+    let other = pair.running(Stdin::Null);
+    let size = TerminalSize { rows: 7, cols: 9 };
+    for n in 1..=5 {
+        pair.host.signal(id, n).unwrap();
+    }
+    pair.host.resize(id, size).unwrap();
+    pair.host.leave(id).unwrap();
+    pair.host.leave(other).unwrap();
+    let mut order = Vec::new();
+    while let Some(frame) = pair.host.poll_transmit() {
+        let head = Header::decode(&frame.head);
+        order.push((head.exec, ToGuest::from_wire(head.kind).unwrap()));
+    }
+    let of = |id: ExecId| {
+        let mine = order.iter().filter(|(exec, _)| *exec == id.get());
+        mine.map(|(_, kind)| *kind).collect::<Vec<_>>()
+    };
+    let mut said = [ToGuest::Signal; 7];
+    said[5..].copy_from_slice(&[ToGuest::Resize, ToGuest::Leave]);
+    assert_eq!(of(id), said);
+    assert_eq!(of(other), [ToGuest::Leave]);
+}
+
+#[test]
+fn what_is_being_killed_is_not_left() {
+    let mut pair = client(small());
+    let id = pair.running(Stdin::Null);
+    pair.host.kill(id).unwrap();
+    assert_eq!(pair.host.leave(id), Err(ControlError::Ended));
+    pair.settle();
+    assert_eq!(pair.commands[&id].kills, 1);
+    assert_eq!(pair.host.leave(id), Err(ControlError::Ended));
+    assert!(!pair.host.is_leaving(id));
+    assert!(pair.asked.is_empty());
+}
+
+#[test]
+fn a_leave_that_a_deadline_overtakes_is_given_up() {
+    let mut pair = client(Limits {
+        input_limit: 100,
+        stdin_chunk_size: 100,
+        ..small()
+    });
+    let id = pair.try_start_within(Duration::from_secs(60)).unwrap();
+    pair.settle();
+    pair.host.signal(id, 10).unwrap();
+    pair.host.leave(id).unwrap();
+    assert!(pair.host.is_leaving(id));
+    pair.notices.clear();
+    pair.pass(Duration::from_secs(61));
+    pair.drain_notices();
+    assert!(!pair.host.is_leaving(id));
+    let told = pair.notices.iter().any(|notice| {
+        matches!(notice, host::Notice::Exec { id: of, what } if *of == id && what & what::KILLED != 0)
+    });
+    assert!(told, "{:?}", pair.notices);
+    pair.settle();
+    assert_eq!(pair.commands[&id].kills, 1);
+    assert!(pair.asked.is_empty());
+}
+
+#[test]
+fn what_is_asked_for_with_a_deadline_is_killed_by_whoever_has_it_then() {
+    let mut pair = client(small());
+    let id = pair.try_start_within(Duration::from_secs(60)).unwrap();
+    pair.settle();
+    pair.host.leave(id).unwrap();
+    asked(&mut pair);
+    assert_eq!(pair.host.next_deadline(), None);
+    pair.pass(Duration::from_secs(61));
+    pair.settle();
+    assert_eq!(pair.commands[&id].kills, 0);
+    assert_eq!(pair.host.unconfirmed(id), None);
 }
 
 #[test]
@@ -435,7 +514,6 @@ fn a_relay_that_answers_what_was_not_asked_breaks_the_execution() {
 
 #[test]
 fn a_host_that_asks_an_agent_for_what_a_relay_does_ends_the_connection() {
-    use crate::frame::ToGuest;
     for (kind, id) in [(ToGuest::Leave, 1), (ToGuest::Adopt, 2)] {
         let mut pair = Pair::new(small());
         pair.running(Stdin::Null);
@@ -446,7 +524,6 @@ fn a_host_that_asks_an_agent_for_what_a_relay_does_ends_the_connection() {
 
 #[test]
 fn a_client_that_asks_for_nonsense_ends_its_connection() {
-    use crate::frame::ToGuest;
     let adopt = ToGuest::Adopt.to_wire();
     let part = raw(ToGuest::Request.to_wire(), 2, b"begun");
     for frame in [

@@ -109,6 +109,8 @@ pub mod what {
     pub const REQUESTED: u16 = 128;
     /// Its time is over, and the guest has not confirmed its end.
     pub const UNCONFIRMED: u16 = 256;
+    /// It is to be killed.
+    pub const KILLED: u16 = 512;
 }
 
 /// Something changed that somebody may wait for.

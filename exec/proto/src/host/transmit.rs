@@ -80,6 +80,7 @@ impl Conn {
     }
 
     fn build_ack(&mut self, id: ExecId) -> Option<Frame> {
+        let leaves = self.may_leave(id);
         let exec = self.execs.get_mut(&id)?;
         exec.in_acks = false;
         if exec.ended() && !self.relayed {
@@ -102,9 +103,11 @@ impl Conn {
             self.schedule_ack(id);
             return Some(frame(ToGuest::OutputAck, Some(id), totals));
         }
-        if exec.leave_ready() {
+        if leaves {
             exec.leaving = Leaving::Sent;
             let body = encode(&self.leave_body(id));
+            // The relay keeps it from here on, so that no kill meets the answer.
+            self.stop_deadline(id);
             return Some(frame(ToGuest::Leave, Some(id), body));
         }
         None
@@ -113,6 +116,8 @@ impl Conn {
     fn build_control(&mut self, control: Control) -> Option<Frame> {
         self.control_room = true;
         let id = control.id();
+        // What it waited behind may have left.
+        self.schedule_ack(id);
         // It may have ended while the control stood in line; the guest would ignore it.
         if self.execs.get(&id).is_none_or(|exec| exec.ended()) {
             return None;

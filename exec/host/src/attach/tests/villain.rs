@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use bytes::Bytes;
-use forebay_exec_proto::host::{Config, Conn, Start, Stdin, Verdict};
+use forebay_exec_proto::host::{Config, Conn, Start, Stdin, Terminal, Verdict};
 use forebay_exec_proto::{ByteVec, ExecId, HEADER_LEN, Header, Limits, Request, TerminalSize};
 
 use super::CEILING;
@@ -80,6 +80,10 @@ impl Villain {
     /// Reads until all of a command's output has arrived; consumes none of it.
     pub(super) fn ended(&mut self, id: ExecId) {
         self.pump(|conn| conn.terminal(id).is_some());
+    }
+
+    pub(super) fn terminal(&self, id: ExecId) -> Option<Terminal> {
+        self.conn.terminal(id).cloned()
     }
 
     /// Writes a frame that no honest client would.

@@ -131,3 +131,33 @@ fn the_applications_buffers_are_handed_back_instead_of_dropped() {
     pair.host.handle_closed("test");
     assert_eq!(pair.host.take_dropped(), [bytes(50)]);
 }
+
+#[test]
+fn what_is_appended_to_a_write_goes_behind_it_and_is_bounded() {
+    let limits = Limits {
+        input_limit: 100,
+        stdin_chunk_size: 100,
+        ..small()
+    };
+    let mut pair = Pair::new(limits);
+    let id = pair.running(Stdin::Pipe);
+    pair.host.write_stdin(id, bytes(150)).unwrap();
+    pair.settle();
+    assert_eq!(pair.host.pending_stdin(id), 50);
+    let more = bytes(201);
+    pair.host.append_stdin(id, &more[150..200]).unwrap();
+    assert_eq!(pair.host.pending_stdin(id), 100);
+    assert_eq!(pair.host.take_dropped().len(), 1, "the application's own");
+    let refused = pair.host.append_stdin(id, &more[200..]);
+    assert_eq!(refused, Err(WriteError::Busy));
+    assert_eq!(pair.host.progress(id).unwrap().stdin_accepted, 200);
+    pair.host.close_stdin(id).unwrap();
+    let refused = pair.host.append_stdin(id, b"x");
+    assert_eq!(refused, Err(WriteError::Closed));
+    for _ in 0..3 {
+        pair.eat(id, usize::MAX);
+        pair.settle();
+    }
+    assert_eq!(pair.commands[&id].eaten, more[..200]);
+    assert!(pair.commands[&id].stdin_eof);
+}
