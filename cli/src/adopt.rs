@@ -26,7 +26,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     attach: PathBuf,
     /// Gives the command, which has a terminal, this one.
-    #[arg(short, long)]
+    #[arg(short, long, requires = "id")]
     tty: bool,
     /// The keys that give the terminal back, as for `forebay exec`.
     #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q")]
@@ -37,6 +37,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     command::seated(options.tty, async |process| {
+        let size = process.terminal_size();
         let adopting = async {
             let client = Client::connect(&options.attach).await?;
             let Some(id) = options.id else {
@@ -46,7 +47,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             let Some(id) = ExecId::new(id) else {
                 bail!("ids begin with 1");
             };
-            Ok(Some(client.adopt(id).await?.handle))
+            let handle = client.adopt(id).await?.handle;
+            match size {
+                Some(size) => command::fit(handle, size).await.map(Some),
+                None => Ok(Some(handle)),
+            }
         };
         let adopted = tokio::select! {
             adopted = adopting => adopted?,

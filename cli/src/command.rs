@@ -8,9 +8,10 @@ use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use forebay::{
-    Client, ExecControl, ExecError, ExecExit, ExecHandle, ExecParts, ExecSink, ExitStatus, Signal,
+    Client, ControlError, ExecControl, ExecError, ExecExit, ExecHandle, ExecId, ExecParts,
+    ExecSink, ExitStatus, Signal, Stdin, TerminalSize,
 };
 use rustix::io::Errno;
 use rustix::termios::isatty;
@@ -42,6 +43,13 @@ pub(crate) struct Process {
     pub(crate) signals: Signals,
     runtime: Handle,
     terminal: Option<Terminal>,
+}
+
+impl Process {
+    /// The size of the terminal that is for the command, if one is.
+    pub(crate) fn terminal_size(&self) -> Option<TerminalSize> {
+        self.terminal.as_ref().map(Terminal::size)
+    }
 }
 
 /// How the wait for a command ended.
@@ -92,8 +100,7 @@ pub(crate) async fn run(
     client: &Client,
     process: &mut Process,
 ) -> Result<u8> {
-    let size = process.terminal.as_ref().map(Terminal::size);
-    let exec = invocation.request(client, size)?;
+    let exec = invocation.request(client, process.terminal_size())?;
     let spawned = tokio::select! {
         spawned = exec.spawn() => spawned,
         signal = process.signals.next() => return Ok(status::of_signal(signal.number())),
@@ -104,13 +111,17 @@ pub(crate) async fn run(
     }
 }
 
-/// Starts the command and leaves it to whoever adopts it by the id that is printed here.
+/// Starts the command and leaves it to whoever adopts it by the id that is printed here. Nothing of
+/// our stdin is passed on, so it has none, unless it is to get one from whoever adopts it.
 pub(crate) async fn leave(
     invocation: &Invocation,
     client: &Client,
     process: &mut Process,
 ) -> Result<u8> {
-    let exec = invocation.request(client, None)?;
+    let mut exec = invocation.request(client, None)?;
+    if !invocation.is_interactive() {
+        exec = exec.stdin(Stdin::null());
+    }
     let left = async { Ok::<_, ExecError>(exec.spawn().await?.leave().await) };
     let left = tokio::select! {
         left = left => left,
@@ -118,12 +129,33 @@ pub(crate) async fn leave(
     };
     match left {
         Ok(Ok(id)) => {
-            writeln!(io::stdout(), "{id}").context("cannot write the id of the command")?;
+            writeln!(io::stdout(), "{id}").with_context(|| unprinted(id))?;
             Ok(0)
         }
         // It was too short to be left: this is its output, and its exit code.
         Ok(Err(error)) => go_on(error.into_handle(), invocation.detach_keys(), process).await,
         Err(error) => report(Ended::Command(Err(error))),
+    }
+}
+
+/// What is said if nobody gets the id of a command that was left.
+fn unprinted(id: ExecId) -> String {
+    format!("cannot write the id of the command, which was left: {id}, for forebay adopt")
+}
+
+/// Gives the terminal of a command that was adopted the size of ours.
+///
+/// # Errors
+/// It has none. It was left again.
+pub(crate) async fn fit(command: ExecHandle, size: TerminalSize) -> Result<ExecHandle> {
+    match command.resize(size).await {
+        Err(ControlError::NoTerminal) => match command.leave().await {
+            Ok(id) => bail!("command {id} has no terminal; adopt it without -t"),
+            // It has ended, and there is nothing to be typed.
+            Err(ended) => Ok(ended.into_handle()),
+        },
+        // That it has ended is told in its place.
+        _ => Ok(command),
     }
 }
 
@@ -143,7 +175,9 @@ async fn attend(command: ExecHandle, keys: Watch, process: &mut Process) -> Resu
         mut exit,
         ..
     } = command.split();
-    let raw = process.terminal.take().map(Terminal::raw).transpose();
+    // Without a way to it for the keys, they are better ours.
+    let terminal = process.terminal.take().filter(|_| stdin.is_some());
+    let raw = terminal.map(Terminal::raw).transpose();
     let raw = raw.context("cannot make the terminal raw")?;
     let at_terminal = raw.is_some();
     let control = exit.control();

@@ -29,7 +29,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     attach: PathBuf,
     /// Leaves the command running, with its output kept for whoever adopts it, and prints the id for
-    /// `forebay adopt`.
+    /// `forebay adopt`. It has no stdin; with -i it gets that of whoever adopts it.
     #[arg(short, long, conflicts_with = "tty")]
     detach: bool,
     #[command(flatten)]

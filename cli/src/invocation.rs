@@ -109,6 +109,11 @@ impl Invocation {
         self.seat.tty
     }
 
+    /// Whether stdin was asked for by name.
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.seat.interactive
+    }
+
     /// What watches for the keys that leave the command.
     pub(crate) fn detach_keys(&self) -> Watch {
         Watch::new(self.seat.circumstances.detach_keys.clone())

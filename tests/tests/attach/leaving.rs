@@ -38,7 +38,7 @@ async fn what_exec_detach_leaves_is_adopted_with_all_its_output_and_its_exit_cod
     exec.args(["exec", "--attach"]).arg(attached.path());
     // More than the VM keeps of it, so that it waits.
     let line = "seq 0 600000 | head -c 3000000; read line; echo $line >&2; exit 9";
-    exec.args(["--detach", "--", "sh", "-c", line]);
+    exec.args(["-i", "--detach", "--", "sh", "-c", line]);
     let left = end(exec.spawn().unwrap()).await;
     assert_eq!(left.status.code(), Some(0));
     let id = String::from_utf8(left.stdout).unwrap();
