@@ -18,7 +18,8 @@ fn an_error_of_ours_is_125() {
     assert_eq!(
         of_error(&ExecError::AtCapacity {
             limit: 1,
-            active: 1
+            active: 1,
+            left: 0
         }),
         125
     );

@@ -18,15 +18,19 @@ use crate::output::ExecOutput;
 pub enum ExecError {
     /// The VM runs as many executions as it may, over all clients together. Nothing was sent. A
     /// slot comes free when an execution has exited and its output was read or dropped.
+    /// One that was [left](crate::ExecHandle::leave) keeps its slot until somebody has adopted it.
     #[error(
-        "the VM already runs {active} of at most {limit} executions (max_executions); wait for \
-         one to end and read or drop its output, or give the VM a higher limit"
+        "the VM already runs {active} of at most {limit} executions (max_executions){}; wait for \
+         one to end and read or drop its output, or give the VM a higher limit",
+        of_them_left(*.left)
     )]
     AtCapacity {
         /// The VM's `max_executions`.
         limit: u32,
         /// Executions that hold a slot now.
         active: u32,
+        /// How many of them nobody holds, so that they can be [adopted](crate::Client::adopt).
+        left: u32,
     },
     /// The encoded request is larger than one may be. Nothing was sent.
     #[error(
@@ -97,6 +101,16 @@ pub enum ExecError {
         /// Why.
         reason: String,
     },
+}
+
+fn of_them_left(left: u32) -> String {
+    match left {
+        0 => String::new(),
+        left => format!(
+            ", {left} of which were left and keep their places until they are adopted and have ended \
+             (forebay adopt lists them and takes one over)"
+        ),
+    }
 }
 
 /// A write to a command's stdin, or its close, failed.
@@ -348,7 +362,11 @@ impl From<WriteError> for io::Error {
 impl From<proto::StartError> for ExecError {
     fn from(error: proto::StartError) -> Self {
         match error {
-            proto::StartError::AtCapacity { limit, active } => Self::AtCapacity { limit, active },
+            proto::StartError::AtCapacity { limit, active } => Self::AtCapacity {
+                limit,
+                active,
+                left: 0,
+            },
             proto::StartError::TooLarge { size, limit } => Self::TooLarge { size, limit },
             proto::StartError::Timeout { limit } => Self::InvalidRequest {
                 field: "timeout".to_owned(),

@@ -178,7 +178,8 @@ fn the_hundred_and_twenty_ninth_execution_is_refused_by_numbers() {
             error,
             ExecError::AtCapacity {
                 limit: 128,
-                active: 128
+                active: 128,
+                ..
             }
         ),
         "{error}"

@@ -396,7 +396,7 @@ impl World {
                     .extend(id.zip(limit.map(|limit| self.now + limit)));
                 self.starting.push(start);
             }
-            Poll::Ready(Err(ExecError::AtCapacity { limit, active })) => {
+            Poll::Ready(Err(ExecError::AtCapacity { limit, active, .. })) => {
                 assert_eq!((limit, active), (LIMITS.max_executions, before));
                 assert_eq!(before, limit, "refused below the cap");
             }

@@ -183,7 +183,7 @@ fn admission_is_atomic_over_threads_and_the_refusal_names_both_numbers() {
     assert_eq!(outcomes.len() - refused.len(), 128);
     assert_eq!(refused.len(), 16 * 20 - 128);
     for error in refused {
-        let ExecError::AtCapacity { limit, active } = error else {
+        let ExecError::AtCapacity { limit, active, .. } = error else {
             panic!("{error}")
         };
         assert_eq!((*limit, *active), (128, 128));
@@ -278,7 +278,8 @@ fn a_finished_execution_with_unread_output_keeps_its_slot() {
         refused,
         Err(ExecError::AtCapacity {
             limit: 1,
-            active: 1
+            active: 1,
+            ..
         })
     ));
     assert!(matches!(

@@ -192,8 +192,8 @@ pub(crate) fn outcome(terminal: &Terminal) -> Result<ExitStatus, ExecError> {
             Ok(status)
         }
         Terminal::Failed(failure) => {
-            if let Some((limit, active)) = attach::capacity(failure) {
-                return Err(ExecError::AtCapacity { limit, active });
+            if let Some(refused) = attach::capacity(failure) {
+                return Err(refused);
             }
             let failure = Failure::from(failure);
             Err(match failure.kind {

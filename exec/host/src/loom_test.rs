@@ -31,7 +31,7 @@ fn the_last_slot_goes_to_one_of_two_that_start_at_once() {
             let mut start = Box::pin(vm.exec("stall").spawn());
             match once(start.as_mut()) {
                 Poll::Pending => Some(start),
-                Poll::Ready(Err(ExecError::AtCapacity { limit, active })) => {
+                Poll::Ready(Err(ExecError::AtCapacity { limit, active, .. })) => {
                     assert_eq!((limit, active), (1, 1));
                     None
                 }
@@ -59,7 +59,7 @@ fn a_start_beside_an_exit_gets_the_slot_or_hears_who_has_it() {
         let mut start = Box::pin(vm.exec("stall").spawn());
         match once(start.as_mut()) {
             Poll::Pending => {}
-            Poll::Ready(Err(ExecError::AtCapacity { limit, active })) => {
+            Poll::Ready(Err(ExecError::AtCapacity { limit, active, .. })) => {
                 assert_eq!((limit, active), (1, 1));
             }
             Poll::Ready(other) => panic!("{other:?}"),

@@ -39,7 +39,7 @@ async fn every_slot_in_use_over_four_clients_and_nothing_is_crossed() {
     // Nobody has read yet, so all hold their slots.
     for client in &clients {
         match client.exec("true", [""; 0]).spawn().within(CEILING).await {
-            Err(ExecError::AtCapacity { limit, active }) => {
+            Err(ExecError::AtCapacity { limit, active, .. }) => {
                 assert_eq!((limit, active), (most, most));
             }
             other => panic!("{other:?}"),

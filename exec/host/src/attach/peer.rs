@@ -372,7 +372,12 @@ impl Peer {
         // Looked at first, since encoding takes time; what counts is what `Relayed::start` says.
         let (limit, active) = (self.conn.limits().max_executions, self.hub.active());
         if active >= limit {
-            let refused = ExecError::AtCapacity { limit, active };
+            let left = self.hub.left();
+            let refused = ExecError::AtCapacity {
+                limit,
+                active,
+                left,
+            };
             return self.conn.failed(id, refusal::failure(&refused));
         }
         let stdin = match request.stdin {

@@ -17,9 +17,11 @@ const ADOPT_DISCARDED: &str = "adopt: discarded";
 /// Says why an execution was not admitted.
 pub(super) fn failure(error: &ExecError) -> Failure {
     let kind = match error {
-        ExecError::AtCapacity { limit, active } => {
-            return at_capacity(*limit, *active);
-        }
+        ExecError::AtCapacity {
+            limit,
+            active,
+            left,
+        } => return at_capacity(*limit, *active, *left),
         ExecError::TooLarge { .. } => FailureKind::TooLarge,
         ExecError::VmGone { reason } => return lost(reason),
         _ => FailureKind::Other,
@@ -61,12 +63,14 @@ pub(super) fn lost(reason: &str) -> Failure {
     }
 }
 
-fn at_capacity(limit: u32, active: u32) -> Failure {
+fn at_capacity(limit: u32, active: u32, left: u32) -> Failure {
     Failure {
         kind: FailureKind::AtCapacity,
         errno: None,
         stage: ADMISSION.to_owned(),
-        message: format!("{active} of at most {limit} executions are active"),
+        message: format!(
+            "{active} of at most {limit} executions are active, {left} of them left to be adopted"
+        ),
     }
 }
 
@@ -97,14 +101,22 @@ pub(crate) fn not_adopted(failure: &Failure, id: ExecId) -> AdoptError {
     }
 }
 
-/// The limit and the number of active executions that a refusal of the VM's names.
-pub(crate) fn capacity(failure: &Failure) -> Option<(u32, u32)> {
+/// The refusal of the VM's, by the numbers that it names.
+pub(crate) fn capacity(failure: &Failure) -> Option<ExecError> {
     if failure.kind != FailureKind::AtCapacity || failure.stage != ADMISSION {
         return None;
     }
     let (active, rest) = failure.message.split_once(" of at most ")?;
-    let (limit, _) = rest.split_once(' ')?;
-    Some((limit.parse().ok()?, active.parse().ok()?))
+    let (limit, rest) = rest.split_once(" executions are active")?;
+    // An older server does not say how many of them were left.
+    let left = rest
+        .strip_prefix(", ")
+        .and_then(|rest| rest.split_once(' '));
+    Some(ExecError::AtCapacity {
+        limit: limit.parse().ok()?,
+        active: active.parse().ok()?,
+        left: left.and_then(|(left, _)| left.parse().ok()).unwrap_or(0),
+    })
 }
 
 #[cfg(test)]

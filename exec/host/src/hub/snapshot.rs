@@ -66,6 +66,11 @@ impl Inner {
         known.filter(|id| !self.waiting.contains_key(id)).collect()
     }
 
+    /// How many executions hold a slot for whoever adopts them.
+    pub(super) fn left(&self) -> u32 {
+        u32::try_from(self.adoptable().len()).unwrap_or(u32::MAX)
+    }
+
     /// Marks in a look what can be adopted.
     pub(crate) fn mark_adoptable(&self, view: &mut View) {
         for exec in &mut view.executions {
@@ -155,6 +160,11 @@ impl Hub {
     #[must_use]
     pub fn adoptable(&self) -> Vec<ExecId> {
         self.lock().adoptable()
+    }
+
+    /// How many there are.
+    pub(crate) fn left(&self) -> u32 {
+        self.lock().left()
     }
 
     /// Takes an execution over: it is as if whoever calls had started it. `None` if there is no such

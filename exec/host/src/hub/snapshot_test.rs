@@ -206,7 +206,8 @@ fn admission_counts_the_restored_and_their_ids_are_not_used_again() {
         refused,
         Err(ExecError::AtCapacity {
             limit: 2,
-            active: 2
+            active: 2,
+            ..
         })
     ));
     assert!(copy.hub.kill(both[0].id()));

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_exec_proto::frame::ToGuest;
-use forebay_exec_proto::host::{Conn, ControlError, Frame, Notice, Start, WriteError, what};
+use forebay_exec_proto::host::{
+    Conn, ControlError, Frame, Notice, Start, StartError, WriteError, what,
+};
 use forebay_exec_proto::{ExecId, Header, Ready};
 
 use super::quiesce::{Question, Waits};
@@ -129,7 +131,14 @@ impl Inner {
                 reason: self.gone_reason(),
             });
         }
-        let id = self.conn.start(start)?;
+        let id = self.conn.start(start).map_err(|error| match error {
+            StartError::AtCapacity { limit, active } => ExecError::AtCapacity {
+                limit,
+                active,
+                left: self.left(),
+            },
+            other => other.into(),
+        })?;
         self.waiting.insert(id, Waiting::default());
         Ok(id)
     }

@@ -219,7 +219,7 @@ fn refused(vm: &Vm, most: u32) -> Result<()> {
     let more: Exec = vm.exec("true", [""; 0]);
     let once = pin!(more.spawn()).poll(&mut TaskContext::from_waker(Waker::noop()));
     match once {
-        Poll::Ready(Err(ExecError::AtCapacity { limit, active })) if active == most => {
+        Poll::Ready(Err(ExecError::AtCapacity { limit, active, .. })) if active == most => {
             ensure!(limit == active, "refused at {active} of {limit}");
             Ok(())
         }

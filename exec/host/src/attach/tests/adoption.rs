@@ -165,7 +165,8 @@ fn what_is_left_waits_at_its_allowance_and_holds_its_slot_until_it_is_adopted() 
             refused,
             ExecError::AtCapacity {
                 limit: 2,
-                active: 2
+                active: 2,
+                left: 2
             }
         ));
         let output = adopt(&client, ended).await.handle.collect().await.unwrap();

@@ -162,7 +162,8 @@ fn a_hundred_and_twenty_eight_executions_of_four_clients_are_not_mixed_up() {
                 refused,
                 ExecError::AtCapacity {
                     limit: 128,
-                    active: 128
+                    active: 128,
+                    ..
                 }
             ),
             "{refused}"
@@ -200,7 +201,8 @@ fn one_count_of_executions_holds_for_library_and_clients() {
                     refused,
                     ExecError::AtCapacity {
                         limit: 3,
-                        active: 3
+                        active: 3,
+                        ..
                     }
                 ),
                 "{refused}"
