@@ -70,7 +70,7 @@ pub fn perhaps_spoilt(u: &mut Unstructured<'_>, conn: &mut host::Conn) -> Result
 /// # Errors
 /// The input ends within it.
 pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
-    let op = u.int_in_range(0..=31u8)?;
+    let op = u.int_in_range(0..=32u8)?;
     let exec = u.int_in_range(0..=5usize)?;
     let stream = u.arbitrary()?;
     let n = u.int_in_range(1..=2000usize)?;
@@ -111,6 +111,7 @@ pub fn op(u: &mut Unstructured<'_>) -> Result<Op> {
         28 => Op::Consume { exec, stream, n },
         29 => Op::Leave { exec },
         30 => Op::TakeUp { exec },
+        31 => Op::ConsumeTooMuch { exec, stream, n },
         _ => Op::Restore,
     })
 }

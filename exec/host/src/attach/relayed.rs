@@ -9,12 +9,13 @@
 //!  exited, failed           ◄── when nothing is held ─ terminal
 //!  adopted                  ◄── where it stands ─────  Inner::adopt, standing
 //!  left                     ◄── its id ──────────────  Lease::leave
+//!  stdin ring, not yet given ── all of it, then ─────► append_stdin
 //! ```
 //!
 //! It holds counters and no bytes: output that the client has not acknowledged is kept by the VM's
-//! connection, should the client leave the execution. Both sides' totals are of the same units, since a chunk of the
-//! VM is a chunk for the client; so the client's window is never smaller than what the VM's
-//! connection holds, and a chunk that was taken can always be sent.
+//! connection, should the client leave the execution. Both sides' totals are of the same units, since
+//! a chunk of the VM is a chunk for the client; so the client's window is never smaller than what the
+//! VM's connection holds, and a chunk that was taken can always be sent.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::deadline::{Deadline, is_limit};
 use super::execution::{Exec, InputState, Keep, Peer, Phase};
-use super::{Conn, Control, State, what};
+use super::{Conn, Control, State};
 use crate::frame::Stream;
 use crate::id::ExecId;
 use crate::limits::Limits;
@@ -300,27 +300,6 @@ impl Conn {
         Ok(())
     }
 
-    /// Puts `data` behind the write under way, which nobody waits for any more: what is left of the
-    /// stdin of somebody who goes. Of so much that was not handed over no more than `input_limit` is
-    /// taken.
-    ///
-    /// # Errors
-    /// See [`WriteError`]; nothing was taken. [`WriteError::Busy`]: it is too much, until the command
-    /// has read of it.
-    pub fn append_stdin(&mut self, id: ExecId, data: &[u8]) -> Result<(), WriteError> {
-        let most = self.config.limits.input_limit as usize;
-        let exec = self.execs.get_mut(&id).ok_or(WriteError::Ended)?;
-        writable(exec)?;
-        let pending = &mut exec.input.pending;
-        if pending.len().saturating_add(data.len()) > most {
-            return Err(WriteError::Busy);
-        }
-        let joined = Bytes::from([pending, data].concat());
-        self.dropped.push(core::mem::replace(pending, joined));
-        self.schedule_slot(id);
-        Ok(())
-    }
-
     /// Bytes of the write under way that were not handed to the channel yet.
     #[must_use]
     pub fn pending_stdin(&self, id: ExecId) -> usize {
@@ -406,22 +385,6 @@ impl Conn {
             self.mark_killed(id);
         }
         Ok(())
-    }
-
-    /// A kill is to leave, unless one has. Whom it reaches is not left to anybody.
-    pub(super) fn mark_killed(&mut self, id: ExecId) {
-        self.stay(id);
-        if let Some(exec) = self.execs.get_mut(&id) {
-            exec.kill_due = true;
-            self.notice(id, what::KILLED);
-            self.schedule_ack(id);
-        }
-    }
-
-    /// Whether somebody has killed it, or its deadline has.
-    #[must_use]
-    pub fn is_killed(&self, id: ExecId) -> bool {
-        self.execs.get(&id).is_some_and(Exec::killed)
     }
 
     /// [Kills](Self::kill) every execution of which the last handle is gone.
@@ -525,7 +488,7 @@ fn program(request: &Request) -> Box<str> {
     name.into()
 }
 
-fn writable(exec: &Exec) -> Result<(), WriteError> {
+pub(super) fn writable(exec: &Exec) -> Result<(), WriteError> {
     if exec.ended() || exec.terminal.is_some() {
         return Err(WriteError::Ended);
     }

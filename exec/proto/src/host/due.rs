@@ -58,6 +58,22 @@ impl Conn {
         }
     }
 
+    /// A kill is to leave, unless one has. Whom it reaches is not left to anybody.
+    pub(super) fn mark_killed(&mut self, id: ExecId) {
+        self.stay(id);
+        if let Some(exec) = self.execs.get_mut(&id) {
+            exec.kill_due = true;
+            self.notice(id, what::KILLED);
+            self.schedule_ack(id);
+        }
+    }
+
+    /// Whether somebody has killed it, or its deadline has.
+    #[must_use]
+    pub fn is_killed(&self, id: ExecId) -> bool {
+        self.execs.get(&id).is_some_and(Exec::killed)
+    }
+
     /// Puts the execution in the round-robin if it has something to send and is not there yet.
     /// Called after everything that can make it so.
     pub(super) fn schedule_slot(&mut self, id: ExecId) {

@@ -17,9 +17,10 @@ use core::mem;
 
 use bytes::Bytes;
 
+use super::command::writable;
 use super::deadline::{Deadline, Stage, is_limit};
 use super::execution::{Exec, InputState, Output, Phase};
-use super::{Conn, ControlError, StartError, State, Terminal, what};
+use super::{Conn, ControlError, StartError, State, Terminal, WriteError, what};
 use crate::frame::{CHUNK_CHARGE, Stream};
 use crate::id::ExecId;
 use crate::message::{Adopted, Leave, Timeout, decode, decode_u64};
@@ -123,6 +124,27 @@ impl Conn {
             Leaving::Done(of) => Some(of),
             _ => exec.left.then_some(id),
         }
+    }
+
+    /// Puts `data` behind the write under way, which nobody waits for any more: what is left of the
+    /// stdin of somebody who goes. Of so much that was not handed over no more than `input_limit` is
+    /// taken.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; nothing was taken. [`WriteError::Busy`]: it is too much, until the command
+    /// has read of it.
+    pub fn append_stdin(&mut self, id: ExecId, data: &[u8]) -> Result<(), WriteError> {
+        let most = self.config.limits.input_limit as usize;
+        let exec = self.execs.get_mut(&id).ok_or(WriteError::Ended)?;
+        writable(exec)?;
+        let pending = &mut exec.input.pending;
+        if pending.len().saturating_add(data.len()) > most {
+            return Err(WriteError::Busy);
+        }
+        let joined = Bytes::from([pending, data].concat());
+        self.dropped.push(mem::replace(pending, joined));
+        self.schedule_slot(id);
+        Ok(())
     }
 
     /// Whether this execution goes on with nobody who could ever hold it again.

@@ -9,6 +9,7 @@ mod endings;
 mod handshake;
 mod inspect;
 mod last_words;
+mod leaving;
 mod villain;
 mod villains;
 
