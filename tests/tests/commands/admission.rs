@@ -130,7 +130,9 @@ async fn all_slots_at_once_answer_with_their_own_bytes_and_the_next_is_refused()
         running.push(exec.spawn().within(LONG).await.unwrap());
     }
     match vm.exec("true", [""; 0]).spawn().within(CEILING).await {
-        Err(ExecError::AtCapacity { limit, active, .. }) => assert_eq!((limit, active), (most, most)),
+        Err(ExecError::AtCapacity { limit, active, .. }) => {
+            assert_eq!((limit, active), (most, most))
+        }
         other => panic!("{other:?}"),
     }
     for (number, command) in running.iter_mut().enumerate() {

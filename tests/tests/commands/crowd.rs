@@ -38,7 +38,9 @@ async fn every_slot_in_use_and_each_reader_sees_its_own_lines() {
     }
     // Nobody has read yet, so all hold their slots, ended or not.
     match vm.exec("true", [""; 0]).spawn().within(CEILING).await {
-        Err(ExecError::AtCapacity { limit, active, .. }) => assert_eq!((limit, active), (most, most)),
+        Err(ExecError::AtCapacity { limit, active, .. }) => {
+            assert_eq!((limit, active), (most, most))
+        }
         other => panic!("{other:?}"),
     }
     // One is read to its end: a new one fits, and no second.

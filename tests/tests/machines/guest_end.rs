@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use forebay::{ControlError, ExecError, ExecHandle, Signal, Stdin, StopReason, WriteError};
+use forebay::{
+    ControlError, ExecError, ExecHandle, Signal, Stdin, StopReason, Survivors, WriteError,
+};
 use forebay_tests::{CEILING, HELPER, HostUse, TestVm, Within as _, builder, guest_mappings, turn};
 use tokio::io::AsyncReadExt as _;
 
@@ -121,6 +123,29 @@ async fn a_power_off_reaches_every_waiter_as_a_power_off() {
     let (reason, console) = ended_by(TestVm::boot().await, "poweroff -f").await;
     assert_eq!(reason, StopReason::PowerOff, "{console}");
     before.is_back().await;
+}
+
+// B43
+#[tokio::test]
+async fn the_end_of_a_copy_reaches_every_waiter_and_who_adopted() {
+    let _turn = turn().await;
+    let vm = TestVm::boot().await;
+    let sleeper = vm.exec("sleep", ["1000"]).spawn();
+    let sleeper = sleeper.within(CEILING).await.unwrap();
+    let template = vm.template().within(CEILING).await.unwrap();
+    vm.close().within(CEILING).await;
+    drop(sleeper);
+    for end in ["poweroff -f", "echo c > /proc/sysrq-trigger"] {
+        let copy = TestVm::restore(template.fork().survivors(Survivors::Adopt)).await;
+        let adopted = copy.adopt(copy.survivors()[0]).unwrap().handle;
+        let adopted = tokio::spawn(collect(adopted));
+        let (reason, console) = ended_by(copy, end).await;
+        match (end, reason) {
+            ("poweroff -f", StopReason::PowerOff) | (_, StopReason::Panic { .. }) => {}
+            (_, other) => panic!("{end}: {other}\n{console}"),
+        }
+        assert_gone(adopted.within(KNOWN).await.unwrap());
+    }
 }
 
 // B43
