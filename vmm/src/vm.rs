@@ -71,9 +71,14 @@ impl Vm {
     }
 
     /// Starts what `builder` describes and waits until the agent in the guest is ready.
-    pub(crate) async fn start(builder: VmBuilder) -> Result<Self, StartError> {
-        let assemble = move || Self::assemble(builder);
-        let (wired, origin, socket) = threads::run("forebay-start", assemble).await??;
+    pub(crate) async fn start(mut builder: VmBuilder) -> Result<Self, StartError> {
+        // What is wrong with it shows before anything is made, a thread included.
+        let hub = builder.hub()?;
+        let socket = builder.bind()?;
+        let side = Arc::new(HubSide::new(Arc::clone(&hub)));
+        let start = move || builder.start_with(side);
+        let (machine, origin) = threads::run("forebay-start", start).await??;
+        let wired = Wired::new(machine, hub);
         match wait_for_agent(&wired.machine, &wired.hub).await {
             Ok(agent) => {
                 wired.machine.mark_ready(GuestTimes {
@@ -88,17 +93,6 @@ impl Vm {
                 Err(StartError::Boot(Box::new(failure)))
             }
         }
-    }
-
-    /// The machine, with the executions' hub at its port, what it was booted from, and the socket.
-    fn assemble(
-        mut builder: VmBuilder,
-    ) -> Result<(Wired, OriginV1, Option<AttachSocket>), StartError> {
-        let hub = builder.hub()?;
-        let socket = builder.bind()?;
-        let side = Arc::new(HubSide::new(Arc::clone(&hub)));
-        let (machine, origin) = builder.start_with(side)?;
-        Ok((Wired::new(machine, hub), origin, socket))
     }
 
     /// A command that runs `program` with `args` in the guest, without a shell. Awaiting it runs it
