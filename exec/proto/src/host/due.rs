@@ -109,11 +109,11 @@ impl Conn {
     pub(super) fn schedule_ack(&mut self, id: ExecId) {
         let ready = self.is_ready();
         let time = self.time;
-        let leaves = self.may_leave(id);
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
         exec.observe(time);
+        let leaves = exec.may_leave(id, &self.schedule);
         if ready
             && !exec.in_acks
             && (self.relayed || !exec.ended())

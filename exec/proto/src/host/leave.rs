@@ -20,10 +20,11 @@ use bytes::Bytes;
 use super::command::writable;
 use super::deadline::{Deadline, Stage, is_limit};
 use super::execution::{Exec, InputState, Output, Phase};
-use super::{Conn, ControlError, StartError, State, Terminal, WriteError, what};
+use super::{Conn, Control, ControlError, StartError, State, Terminal, WriteError, what};
 use crate::frame::{CHUNK_CHARGE, Stream};
 use crate::id::ExecId;
 use crate::message::{Adopted, Leave, Timeout, decode, decode_u64};
+use crate::schedule::Scheduler;
 
 /// How far a client's wish to leave an execution has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,12 +108,6 @@ impl Conn {
         {
             exec.leaving = Leaving::No;
         }
-    }
-
-    /// Whether the relay may be asked now: what was said to the command goes before that.
-    pub(super) fn may_leave(&self, id: ExecId) -> bool {
-        self.execs.get(&id).is_some_and(Exec::leave_ready)
-            && !self.schedule.control_waits(|control| control.id() == id)
     }
 
     /// The id by which an execution that was [left](Self::leave) can be adopted; `None` as long as
@@ -300,12 +295,14 @@ impl Conn {
 }
 
 impl Exec {
-    /// Whether the relay may be asked to let it go on: nothing has to go before that.
-    pub(super) fn leave_ready(&self) -> bool {
+    /// Whether the relay may be asked to let it go on under its `id`: nothing has to go before that,
+    /// controls that stand in line included.
+    pub(super) fn may_leave(&self, id: ExecId, schedule: &Scheduler<Control>) -> bool {
         self.leaving == Leaving::Due
             && !self.requesting()
             && self.input.pending.is_empty()
             && self.input.state != InputState::Closing
+            && !schedule.control_waits(|control| control.id() == id)
     }
 
     /// Whether a total of consumed output is to be told.

@@ -80,7 +80,6 @@ impl Conn {
     }
 
     fn build_ack(&mut self, id: ExecId) -> Option<Frame> {
-        let leaves = self.may_leave(id);
         let exec = self.execs.get_mut(&id)?;
         exec.in_acks = false;
         if exec.ended() && !self.relayed {
@@ -103,7 +102,7 @@ impl Conn {
             self.schedule_ack(id);
             return Some(frame(ToGuest::OutputAck, Some(id), totals));
         }
-        if leaves {
+        if exec.may_leave(id, &self.schedule) {
             exec.leaving = Leaving::Sent;
             let body = encode(&self.leave_body(id));
             // The relay keeps it from here on, so that no kill meets the answer.
