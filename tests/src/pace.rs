@@ -27,7 +27,7 @@ const MOST_DIVIDED: u32 = 10;
 /// For anything that ends by itself on a sound system: passing it is a hang.
 pub const CEILING: Duration = Duration::from_secs(10);
 
-/// Whether this is the rig, where two emulated processors show faults of the emulator.
+/// Whether this is the rig.
 #[must_use]
 pub fn in_rig() -> bool {
     std::env::var_os(IN_RIG).is_some()

@@ -21,6 +21,8 @@ use crate::{rig, workspace};
 
 /// For each of the two runs.
 const DEADLINE: Duration = Duration::from_secs(3600);
+/// The rig's, by wall clock.
+const PROCESSORS: u8 = 2;
 /// As users build it, unlike tests in the rig.
 const PROFILE: &str = "release";
 /// Where the program writes its figures in L1.
@@ -99,8 +101,10 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
         progress.note(&format!("bench by wall clock, {}", place.name()));
         figures.extend(under_load(progress, || match &place {
             Place::Here => here(&bench, &guest, options),
-            Place::Rig(assets) => {
-                let command = place::with_guest(RigCommand::new(bench.to_string_lossy()), &guest);
+            Place::Rig { assets, .. } => {
+                // A guest and what reads from it side by side, which is what is measured.
+                let command = place::with_guest(RigCommand::new(bench.to_string_lossy()), &guest)
+                    .processors(PROCESSORS);
                 in_rig(command.args(arguments("wall", options)), assets)
             }
         })?);
@@ -156,7 +160,7 @@ fn here(bench: &Path, guest: &Guest, options: &Options) -> Result<Vec<Figure>> {
     let file = workspace::root().join("target/figures.json");
     let mut arguments = arguments("wall", options);
     arguments.extend(["--json".to_owned(), file.to_string_lossy().into_owned()]);
-    let ended = Place::Here.run(bench, &arguments, guest, DEADLINE, &mut |_| ())?;
+    let ended = Place::Here.run(bench, &arguments, guest, DEADLINE, &mut rig::show)?;
     if !ended.success() {
         bail!("the benchmark failed: {:?}", ended.status);
     }
@@ -181,7 +185,7 @@ fn under_load(
          benchmark itself keeps up to {} processors busy",
         std::thread::available_parallelism()
             .map_or(1, usize::from)
-            .min(2)
+            .min(PROCESSORS.into())
     ));
     for figure in &mut figures {
         let load = json!({ "before": before, "after": after });

@@ -21,7 +21,7 @@ pub(crate) fn task(progress: &dyn Progress) -> Result<ExitCode> {
     progress.note(&format!("the demo runs {}", place.name()));
     let mut again = AGAIN;
     loop {
-        let ended = place.run(&demo, &[], &guest, DEADLINE, &mut |_| ())?;
+        let ended = place.run(&demo, &[], &guest, DEADLINE, &mut rig::show)?;
         let succeeded = ended.success();
         match ended.void {
             Some(why) if !succeeded && again > 0 => {

@@ -55,7 +55,10 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
     let guest = setup::guest(progress)?;
     let place = match options.clock {
         Clock::Wall => Place::find(progress)?,
-        Clock::Instructions => Place::Rig(Box::new(setup::rig(progress)?)),
+        Clock::Instructions => Place::Rig {
+            assets: Box::new(setup::rig(progress)?),
+            processors: 1,
+        },
     };
     let experiment = workspace::build_example("forebay-tests", &name, place.profile())?;
     let report = workspace::build_program("forebay-tests", "forebay-report", place.profile())?;
@@ -78,7 +81,7 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
             here(&experiment, &guest, options, &measured)?;
             None
         }
-        Place::Rig(assets) => in_rig(&experiment, &guest, assets, options, &measured)?,
+        Place::Rig { assets, .. } => in_rig(&experiment, &guest, assets, options, &measured)?,
     };
     report.args(["--load-after", &load()]);
     if let Some(why) = beware {
@@ -132,7 +135,7 @@ fn arguments(options: &Options, out: &str) -> Vec<String> {
 
 fn here(experiment: &Path, guest: &Guest, options: &Options, measured: &Path) -> Result<()> {
     let arguments = arguments(options, &measured.to_string_lossy());
-    let ended = Place::Here.run(experiment, &arguments, guest, DEADLINE, &mut |_| ())?;
+    let ended = Place::Here.run(experiment, &arguments, guest, DEADLINE, &mut rig::show)?;
     if !ended.success() {
         bail!("the experiment failed: {:?}", ended.status);
     }

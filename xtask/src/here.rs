@@ -2,7 +2,7 @@
 //! group, which is all that it started and that did not leave the group. When this task ends first,
 //! the program alone is killed.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use forebay_rig::{Status, ends_with_us};
+use forebay_rig::{Event, Status, ends_with_us};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
@@ -19,13 +19,13 @@ use crate::place::{HELPER_VARIABLE, IMAGE_VARIABLE};
 use crate::setup::Guest;
 use crate::workspace;
 
-/// Runs a program that boots guests, its output passed through and given to `watch`.
+/// Runs a program that boots guests, its output given to `watch`; its standard error is ours.
 pub(crate) fn run(
     program: &Path,
     arguments: &[String],
     guest: &Guest,
     deadline: Duration,
-    watch: &mut dyn FnMut(&[u8]),
+    watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<Status> {
     let mut command = Command::new(program);
     command
@@ -41,7 +41,7 @@ pub(crate) fn run(
 fn within(
     mut command: Command,
     deadline: Duration,
-    watch: &mut dyn FnMut(&[u8]),
+    watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<Status> {
     ends_with_us(&mut command);
     let mut child = command
@@ -92,17 +92,14 @@ fn kill(group: Pid) {
 }
 
 /// Passes output on until its end.
-fn pass_on(mut from: impl Read, watch: &mut dyn FnMut(&[u8])) -> Result<()> {
+fn pass_on(mut from: impl Read, watch: &mut dyn FnMut(Event<'_>)) -> Result<()> {
     let mut block = [0; 8192];
     loop {
         let n = from.read(&mut block).context("read its output")?;
         if n == 0 {
             return Ok(());
         }
-        watch(&block[..n]);
-        let mut out = std::io::stdout().lock();
-        out.write_all(&block[..n])?;
-        out.flush()?;
+        watch(Event::Stdout(&block[..n]));
     }
 }
 

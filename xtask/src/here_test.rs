@@ -9,8 +9,10 @@ fn shell(line: &str, deadline: Duration) -> (String, Result<Status>) {
     let mut command = Command::new("sh");
     command.args(["-c", line]);
     let mut output = Vec::new();
-    let ended = within(command, deadline, &mut |bytes| {
-        output.extend_from_slice(bytes);
+    let ended = within(command, deadline, &mut |event| {
+        if let Event::Stdout(bytes) = event {
+            output.extend_from_slice(bytes);
+        }
     });
     (String::from_utf8(output).unwrap(), ended)
 }

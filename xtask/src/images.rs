@@ -14,7 +14,7 @@ use forebay_images::{Cache, DebianRoot, Foundation, Image, ImageBuilder, Source,
 
 use crate::place::{IMAGE_IN_L1, Place};
 use crate::setup::{self, Guest};
-use crate::workspace;
+use crate::{rig, workspace};
 
 /// For one check, in the rig.
 const DEADLINE: Duration = Duration::from_secs(1800);
@@ -112,7 +112,7 @@ fn run(check: &Check, forebay: &std::path::Path, guest: &Guest, place: &Place) -
             .directory()
             .to_str()
             .context("the cache's path is no text")?,
-        Place::Rig(_) => IMAGE_IN_L1,
+        Place::Rig { .. } => IMAGE_IN_L1,
     };
     println!(
         "\n{} {}, in a guest of {memory} MiB",
@@ -132,7 +132,7 @@ fn run(check: &Check, forebay: &std::path::Path, guest: &Guest, place: &Place) -
     ]
     .map(str::to_owned);
     let started = Instant::now();
-    let ended = place.run(forebay, &arguments, guest, DEADLINE, &mut |_| {})?;
+    let ended = place.run(forebay, &arguments, guest, DEADLINE, &mut rig::show)?;
     let said = match (ended.success(), &ended.void) {
         (true, _) => "passed".to_owned(),
         (false, Some(why)) => format!("void, run it again: {why}"),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -9,7 +10,7 @@ use forebay_images::progress::Progress;
 use forebay_rig::{Assets, Clock, Event, RigCommand, RigOutcome, Status};
 
 use crate::setup::{self, Guest};
-use crate::{here, rig, workspace};
+use crate::{here, workspace};
 
 /// Set to `always` or `never`, decides without asking.
 const OVERRIDE: &str = "FOREBAY_RIG";
@@ -94,24 +95,50 @@ pub(crate) enum Place {
     /// On this machine.
     Here,
     /// In the rig.
-    Rig(Box<Assets>),
+    Rig {
+        assets: Box<Assets>,
+        /// Of each emulated machine.
+        processors: u8,
+    },
 }
 
 impl Place {
-    /// Finds out, and sets the rig up if it is needed.
+    /// Finds out, and sets the rig up if it is needed, with one processor.
     pub(crate) fn find(progress: &dyn Progress) -> Result<Self> {
+        Self::with_processors(1, progress)
+    }
+
+    /// The same, with so many processors in each emulated machine.
+    pub(crate) fn with_processors(processors: u8, progress: &dyn Progress) -> Result<Self> {
         let Some(obstacle) = obstacle()? else {
             return Ok(Self::Here);
         };
         progress.note(&format!("using the rig: {obstacle}"));
-        Ok(Self::Rig(Box::new(setup::rig(progress)?)))
+        Ok(Self::Rig {
+            assets: Box::new(setup::rig(progress)?),
+            processors,
+        })
     }
 
     /// For people.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Here => "on this machine",
-            Self::Rig(_) => "in the rig",
+            Self::Rig { .. } => "in the rig",
+        }
+    }
+
+    /// How many programs that boot guests can run here side by side. On this machine one: its
+    /// processors and its memory are what they measure. In the rig as many as there are processors
+    /// and memory for, each in a machine of its own.
+    pub(crate) fn room(&self) -> usize {
+        match self {
+            Self::Here => 1,
+            Self::Rig { processors, .. } => {
+                let threads = available_parallelism().map_or(1, usize::from);
+                let machines = forebay_rig::machines_in_memory();
+                (threads / usize::from(*processors)).min(machines).max(1)
+            }
         }
     }
 
@@ -120,19 +147,20 @@ impl Place {
     pub(crate) fn profile(&self) -> &'static str {
         match self {
             Self::Here => "release",
-            Self::Rig(_) => "rig",
+            Self::Rig { .. } => "rig",
         }
     }
 
-    /// Runs a program that boots guests, its output passed through and given to `watch`. At the
-    /// deadline it is killed, with its process group or the whole rig, which is an error.
+    /// Runs a program that boots guests; what it says is given to `watch`, but that on this machine its
+    /// standard error is ours. At the deadline it is killed, with its process group or the whole rig:
+    /// an error on this machine, a void run in the rig.
     pub(crate) fn run(
         &self,
         program: &Path,
         arguments: &[String],
         guest: &Guest,
         deadline: Duration,
-        watch: &mut dyn FnMut(&[u8]),
+        watch: &mut dyn FnMut(Event<'_>),
     ) -> Result<Ended> {
         match self {
             Self::Here => {
@@ -142,23 +170,18 @@ impl Place {
                     void: None,
                 })
             }
-            Self::Rig(assets) => {
+            Self::Rig { assets, processors } => {
                 let command = with_guest(RigCommand::new(program.to_string_lossy()), guest)
                     .args(arguments)
+                    .processors(*processors)
                     .deadline(deadline);
-                let outcome = forebay_rig::run(&command, assets, &mut |event| {
-                    if let Event::Stdout(bytes) = event {
-                        watch(bytes);
-                    }
-                    rig::show(event);
-                });
-                match outcome {
+                match forebay_rig::run(&command, assets, watch) {
                     Ok(outcome) => Ok(Ended {
                         status: Some(outcome.status),
                         void: emulator_at_fault(&outcome),
                     }),
                     // A program of ours cannot break a kernel below it.
-                    Err(error) if error.emulator_at_fault() => Ok(Ended {
+                    Err(error) if error.emulator_at_fault() || error.is_deadline() => Ok(Ended {
                         status: None,
                         void: Some(error.to_string()),
                     }),

@@ -50,6 +50,9 @@ pub(crate) struct Options {
     /// L1's memory.
     #[arg(long, value_name = "MIB")]
     memory: Option<u64>,
+    /// L1's processors; on more than one the emulator now and then breaks a guest.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    processors: u8,
     /// How long the program may run.
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     deadline: u64,
@@ -90,14 +93,20 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
 
 /// Passes a program's output through.
 pub(crate) fn show(event: Event<'_>) {
-    // A closed standard stream of ours is no reason to stop a run.
+    match event {
+        Event::Stdout(_) => show_in(&mut std::io::stdout(), event),
+        event => show_in(&mut std::io::stderr(), event),
+    }
+}
+
+/// Passes both of a program's outputs on to one place. What cannot be written there is no reason to
+/// stop a run.
+pub(crate) fn show_in(to: &mut dyn Write, event: Event<'_>) {
     let _ = match event {
-        Event::Stdout(bytes) => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(bytes).and_then(|()| out.flush())
+        Event::Stdout(bytes) | Event::Stderr(bytes) => {
+            to.write_all(bytes).and_then(|()| to.flush())
         }
-        Event::Stderr(bytes) => std::io::stderr().write_all(bytes),
-        Event::BootAgain(why) => writeln!(std::io::stderr(), "note: {why}\nnote: L1 boots again"),
+        Event::BootAgain(why) => writeln!(to, "note: {why}\nnote: L1 boots again"),
         _ => Ok(()),
     };
 }
@@ -114,6 +123,7 @@ fn command(options: &Options, progress: &dyn Progress) -> Result<RigCommand> {
     let mut command = place::passed_on(RigCommand::new(program))
         .args(arguments)
         .cwd(&options.workdir)
+        .processors(options.processors)
         .deadline(Duration::from_secs(options.deadline));
     if let Some(mib) = options.memory {
         command = command.memory_mib(mib);

@@ -16,6 +16,8 @@ use crate::{arrows, fuzz, lint, place, setup, vm_tests};
 const VM_TESTS: &str = "forebay-tests";
 /// Of these, the one that boots the distribution's kernel too: its files are large to carry along.
 const KERNEL_TESTS: &str = "kernels";
+/// Begun first, so that none of them is left for the end, where nothing runs beside it.
+const LONGEST: [&str; 4] = ["commands", "snapshot", "processes", "hostile"];
 /// Its benchmark, which tells them what memory is held; the variable names it to them.
 const BENCH: (&str, &str) = ("FOREBAY_BENCH", "forebay-bench");
 
@@ -24,6 +26,10 @@ pub(crate) struct Options {
     /// Only the VM tests whose program is named so; may be repeated. Skips everything else.
     #[arg(long = "vm", value_name = "PROGRAM")]
     vm: Vec<String>,
+    /// Processors of the rig's machines. On more than one, what runs side by side does so truly, and
+    /// the emulator now and then breaks a guest.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    processors: u8,
     /// Passed to the VM test programs: a filter, or libtest options.
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -32,7 +38,7 @@ pub(crate) struct Options {
 pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCode> {
     // First of all, so that the guest kernel builds before cargo needs the processors.
     let mut guest = setup::guest(progress)?;
-    let place = Place::find(progress)?;
+    let place = Place::with_processors(options.processors, progress)?;
     let mut total = Verdict::default();
     let mut summary = Vec::new();
     if options.vm.is_empty() {
@@ -44,7 +50,7 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
             "fuzz targets, for a moment".to_owned(),
             fuzz::short(progress)?,
         ));
-        if let Place::Rig(_) = place {
+        if let Place::Rig { .. } = place {
             summary.push(("the rig's own tests".to_owned(), rig_tests()?));
         }
     }
@@ -65,23 +71,24 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
             );
         }
     }
+    let mut with_guests = Vec::new();
     for program in chosen(&programs, &options.vm) {
         let guest = if program.name == KERNEL_TESTS {
             guest.clone().with_cloud_kernel(progress)?
         } else {
             guest.clone()
         };
-        let verdict = vm_tests::run(
-            &program.name,
-            &program.path,
-            &options.arguments,
-            &guest,
-            &place,
-        );
-        summary.push((
-            format!("VM tests {} {}", program.name, place.name()),
-            verdict,
-        ));
+        with_guests.push(vm_tests::Program {
+            name: program.name.clone(),
+            path: program.path.clone(),
+            guest,
+        });
+    }
+    with_guests.sort_by_key(|program| !LONGEST.contains(&program.name.as_str()));
+    let verdicts = vm_tests::all(&with_guests, &options.arguments, &place);
+    for (program, verdict) in with_guests.iter().zip(verdicts) {
+        let what = format!("VM tests {} {}", program.name, place.name());
+        summary.push((what, verdict));
     }
     println!();
     for (what, verdict) in summary {

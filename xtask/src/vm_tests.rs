@@ -1,61 +1,118 @@
-//! One program of VM tests, run to a verdict.
+//! Programs of VM tests, each run to a verdict, side by side where the [place](Place::room) has room
+//! for several: each then says what it has to say when it is through.
 //!
 //! In the rig a run can be void: the emulator now and then mixes up a guest's state with L1's, or
-//! breaks L1 itself ([`Ended::void`](crate::place::Ended)). What did not pass in such a run is run
-//! again in a new L1, and that is said; what passed stays passed. A failure in a run that the rig
-//! has nothing to say against is a failure, whatever it looks like.
+//! breaks L1 itself, or the program does not come to its end ([`Ended::void`](crate::place::Ended)).
+//! What did not pass in such a run is run again in a new L1, and that is said; what passed stays
+//! passed. A failure in a run that the rig has nothing to say against is a failure, whatever it looks
+//! like, and so is a hang that comes again.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::time::Duration;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use forebay_rig::Status;
+use forebay_rig::{Event, Status};
 
 use crate::place::{Ended, Place};
+use crate::rig;
 use crate::setup::Guest;
 use crate::verdict::{self, Verdict};
 
-/// For one run of a program with all its tests.
-const DEADLINE: Duration = Duration::from_secs(2400);
+/// For one run of a program with all its tests; the longest takes a quarter of it.
+const DEADLINE: Duration = Duration::from_secs(1200);
 /// Runs of one program at most, void ones included.
 const RUNS: u32 = 6;
+/// When no further run of a program is begun.
+const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Runs `program` with libtest's `arguments`, again where a run was void.
-pub(crate) fn run(
-    name: &str,
-    program: &Path,
-    arguments: &[String],
-    guest: &Guest,
-    place: &Place,
-) -> Verdict {
-    println!("\nVM tests: {name} {}", place.name());
+/// A program of VM tests.
+pub(crate) struct Program {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) guest: Guest,
+}
+
+/// Runs `programs` with libtest's `arguments`. The verdicts are in their order.
+pub(crate) fn all(programs: &[Program], arguments: &[String], place: &Place) -> Vec<Verdict> {
+    let room = place.room().min(programs.len());
+    if room <= 1 {
+        let each = programs.iter();
+        return each
+            .map(|program| run(program, arguments, place, &mut std::io::stdout()))
+            .collect();
+    }
+    let verdicts: Vec<_> = programs.iter().map(|_| Mutex::default()).collect();
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..room {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let (Some(program), Some(verdict)) = (programs.get(at), verdicts.get(at))
+                    else {
+                        break;
+                    };
+                    println!("VM tests: {} begins {}", program.name, place.name());
+                    let mut said = Vec::new();
+                    let found = run(program, arguments, place, &mut said);
+                    // At once, or what others say would stand in between.
+                    let _ = std::io::stdout().lock().write_all(&said);
+                    *verdict.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                }
+            });
+        }
+    });
+    let found = verdicts.into_iter().map(Mutex::into_inner);
+    found
+        .map(|verdict| verdict.unwrap_or_else(PoisonError::into_inner))
+        .collect()
+}
+
+/// Runs one program, again where a run was void, and has `out` told what it says.
+fn run(program: &Program, arguments: &[String], place: &Place, out: &mut dyn Write) -> Verdict {
+    let name = &program.name;
+    let begun = Instant::now();
+    tell(out, &format!("\nVM tests: {name} {}", place.name()));
     let mut tally = Tally::new(arguments);
     for run in 1.. {
         let mut output = Vec::new();
-        let ended = place.run(program, &tally.arguments(), guest, DEADLINE, &mut |bytes| {
-            output.extend_from_slice(bytes);
-        });
+        let ended = place.run(
+            &program.path,
+            &tally.arguments(),
+            &program.guest,
+            DEADLINE,
+            &mut |event| {
+                if let Event::Stdout(bytes) = event {
+                    output.extend_from_slice(bytes);
+                }
+                rig::show_in(out, event);
+            },
+        );
         let output = String::from_utf8_lossy(&output);
         let ended = match ended {
             Ok(ended) => ended,
             Err(error) => {
                 // The other programs still say what they can.
-                eprintln!("error: {name}: {error:#}");
+                tell(out, &format!("error: {name}: {error:#}"));
                 tally.take(&output, &Ended::without_verdict());
                 tally.verdict.fail(format!("{error:#}"));
                 break;
             }
         };
         match tally.take(&output, &ended) {
-            Step::Again(why) if run < RUNS => {
-                println!(
-                    "\nnote: {name}: {why}; what did not pass runs again ({})",
-                    run + 1
-                );
+            Step::Again(why) if run < RUNS && begun.elapsed() < PATIENCE => {
+                let again = run + 1;
+                let note = format!("\nnote: {name}: {why}; what did not pass runs again ({again})");
+                tell(out, &note);
             }
             Step::Again(why) => {
-                eprintln!("error: {name}: {why}, {RUNS} times in a row");
-                tally.verdict.fail(format!("{why}, {RUNS} times in a row"));
+                let why = format!("{why}, {run} times in a row");
+                tell(out, &format!("error: {name}: {why}"));
+                tally.verdict.fail(why);
                 break;
             }
             Step::Done => break,
@@ -63,10 +120,15 @@ pub(crate) fn run(
     }
     if tally.verdict == Verdict::default() {
         // A filter that matches nothing, or a program that lost its tests, is no success.
-        eprintln!("error: {name}: no test ran");
+        tell(out, &format!("error: {name}: no test ran"));
         tally.verdict.fail("no test ran".to_owned());
     }
     tally.verdict
+}
+
+/// A line of our own. What cannot be written is no reason to stop.
+fn tell(out: &mut dyn Write, line: &str) {
+    let _ = writeln!(out, "{line}");
 }
 
 /// What to do after a run.

@@ -6,8 +6,9 @@ use std::time::Duration;
 /// How time passes in L1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Clock {
-    /// Wall-clock time on two emulated processors, each a thread. Code runs 10 to 30 times slower
-    /// than on hardware and figures vary by a factor of two with the host's load.
+    /// Wall-clock time, on as many emulated [processors](RigCommand::processors) as are asked for, each
+    /// a thread. Code runs 10 to 30 times slower than on hardware and figures vary by a factor of two
+    /// with the host's load.
     #[default]
     Wall,
     /// One nanosecond per instruction executed in L1 and L2 together, plus idle waits, on one
@@ -19,10 +20,21 @@ pub enum Clock {
 /// Enough for a guest of 3 GiB and what else a test holds.
 const MEMORY_MIB: u64 = 6144;
 
-fn default_memory_mib() -> u64 {
+/// What of the host's memory may go to machines, in MiB.
+fn memory_for_machines() -> u64 {
     let host = rustix::system::sysinfo();
     let bytes = host.totalram * u64::from(host.mem_unit);
-    MEMORY_MIB.min((bytes >> 20) * 3 / 4)
+    (bytes >> 20) * 3 / 4
+}
+
+fn default_memory_mib() -> u64 {
+    MEMORY_MIB.min(memory_for_machines())
+}
+
+/// How many machines of default [memory](RigCommand::memory_mib) the host's memory is enough for.
+#[must_use]
+pub fn machines_in_memory() -> usize {
+    usize::try_from(memory_for_machines() / MEMORY_MIB).map_or(1, |machines| machines.max(1))
 }
 
 /// One program to run in L1.
@@ -35,6 +47,7 @@ pub struct RigCommand {
     pub(crate) outputs: Vec<String>,
     pub(crate) stdin: bool,
     pub(crate) clock: Clock,
+    pub(crate) processors: u8,
     pub(crate) memory_mib: u64,
     pub(crate) boot_deadline: Duration,
     pub(crate) deadline: Duration,
@@ -53,6 +66,7 @@ impl RigCommand {
             outputs: Vec::new(),
             stdin: false,
             clock: Clock::Wall,
+            processors: 1,
             memory_mib: default_memory_mib(),
             boot_deadline: Duration::from_secs(180),
             deadline: Duration::from_secs(1800),
@@ -108,6 +122,18 @@ impl RigCommand {
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// How many processors L1 has under [`Clock::Wall`]; 1 by default, and at least 1.
+    ///
+    /// What runs side by side takes less time on two, and on two the emulator now and then breaks a
+    /// guest: it notes the interrupt that a hypervisor injects as an exception under way, and delivers
+    /// it a second time, masked or not, if another of its threads asks the processor to stop before
+    /// the guest's next exit. Each processor's requests are another one's.
+    #[must_use]
+    pub fn processors(mut self, processors: u8) -> Self {
+        self.processors = processors.max(1);
         self
     }
 

@@ -1,8 +1,8 @@
 //! Which emulator runs L1.
 //!
 //! QEMU 7.2 breaks a guest in L1, or L1 itself, about once in some minutes of busy guests; 10.0 does
-//! so much more rarely, and most often where a guest of two processors does little but exit for its
-//! devices. So where the installed one is older than [`SOUND`], that of the distribution's
+//! so much more rarely, and where L1 has one [processor](crate::RigCommand::processors) it was not seen
+//! to. So where the installed one is older than [`SOUND`], that of the distribution's
 //! backports is unpacked in the cache and used in its place, with the libraries that the installed
 //! one brought. Where there is none to be had, the installed one does: what it breaks is noticed
 //! ([`RigOutcome::emulator_at_fault`](crate::RigOutcome::emulator_at_fault)).

@@ -133,6 +133,13 @@ impl Error {
         }
     }
 
+    /// Whether the program was still running at its deadline. It hangs, or L1 under it stands still
+    /// in a way that does not show: only a new run can tell.
+    #[must_use]
+    pub fn is_deadline(&self) -> bool {
+        matches!(self, Self::Deadline { phase, .. } if *phase == Phase::Running)
+    }
+
     /// Whether L1 broke down or hung before the program ran.
     pub(crate) fn is_of_the_boot(&self) -> bool {
         match self {

@@ -45,6 +45,6 @@ mod scratch;
 
 pub use assets::{Assets, PACKAGES};
 pub use bound::ends_with_us;
-pub use command::{Clock, RigCommand};
+pub use command::{Clock, RigCommand, machines_in_memory};
 pub use error::{Error, Result};
 pub use run::{Event, RigOutcome, Status, run};

@@ -13,9 +13,6 @@ use crate::{Assets, Clock, Error, Result, RigCommand, ends_with_us};
 const CONNECT_DEADLINE: Duration = Duration::from_secs(60);
 const CONNECT_POLL: Duration = Duration::from_millis(5);
 
-/// Emulated processors under [`Clock::Wall`].
-const PROCESSORS: &str = "2";
-
 /// L1's kernel panics if no timer interrupt came within a few of its moments at boot, which a host
 /// with much to do makes happen; so it does not look.
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 oops=panic no_timer_check";
@@ -146,7 +143,9 @@ fn command_line(
 ) -> Command {
     let mut qemu = assets.emulator.command();
     match command.clock {
-        Clock::Wall => qemu.args(["-accel", "tcg,thread=multi", "-smp", PROCESSORS]),
+        Clock::Wall => qemu
+            .args(["-accel", "tcg,thread=multi", "-smp"])
+            .arg(command.processors.to_string()),
         Clock::Instructions => qemu
             .args(["-accel", "tcg,thread=single", "-smp", "1"])
             .args(["-icount", "shift=0,sleep=off"]),

@@ -2,9 +2,7 @@
 //! what they print, and the host keeps what it said that it keeps.
 
 use forebay::ConsoleLog;
-use forebay_tests::{
-    CEILING, TestVm, Within as _, builder, in_rig, resident_beyond_guests, rounds, turn,
-};
+use forebay_tests::{CEILING, TestVm, Within as _, builder, resident_beyond_guests, rounds, turn};
 
 use super::{assert_answers, assert_slots_come_free};
 
@@ -18,10 +16,7 @@ const FLOOD: u64 = 4 * ConsoleLog::DEFAULT_CAPACITY as u64;
 #[tokio::test]
 async fn a_flooded_console_costs_its_capacity_and_no_command_a_byte() {
     let _turn = turn().await;
-    // The rig's emulator breaks a guest of two processors in every second such flood: its first
-    // instruction after an exit for the device is not found.
-    let cpus = if in_rig() { 1 } else { 2 };
-    let vm = TestVm::start(builder().cpus(cpus)).await;
+    let vm = TestVm::start(builder().cpus(2)).await;
     for _ in 0..4 {
         assert_answers(&vm).await;
     }

@@ -53,9 +53,8 @@ async fn every_kind_of_execution_goes_on_wherever_the_cut_is() {
     let _turn = turn().await;
     let mut seed = Seed::announced("cuts");
     let rounds = rounds(ALL);
-    // The rig's emulator breaks guests of four vCPUs too often for every run.
-    let kinds: &[u8] = if rounds < ALL { &[1, 2] } else { &[1, 2, 4] };
-    for &cpus in kinds {
+    let kinds = [1, 2, 4];
+    for cpus in kinds {
         let guest = builder().cpus(cpus).memory_mib(96).forkable(true);
         let mut vm = TestVm::start(guest.exec_limits(limits())).await;
         let mut crew = Crew::start(&vm, &mut seed).await;

@@ -107,13 +107,14 @@ async fn the_clock_of_a_copy_is_the_hosts_and_its_uptime_goes_on() {
     vm.close().await;
     let pause = Duration::from_secs(20);
     tokio::time::sleep(pause).await;
-    let copy = TestVm::restore(Vm::restore(dir.path())).await;
     let now = || {
         SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap()
     };
+    // Its clock is set to the time at which it was told to: no later than this.
     let earliest = now();
+    let copy = TestVm::restore(Vm::restore(dir.path())).await;
     let told = guest_time(&copy).await;
     // The guest tells whole seconds.
     assert!(
