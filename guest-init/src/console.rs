@@ -13,6 +13,8 @@ use rustix::io::retry_on_intr;
 use rustix::process::getpid;
 use rustix::system::{RebootCommand, reboot};
 
+use crate::raw;
+
 /// Longest line in bytes; the rest is cut.
 const LINE_MAX: usize = 512;
 
@@ -78,7 +80,7 @@ pub(crate) fn die(why: fmt::Arguments<'_>) -> ! {
         rustix::fs::sync();
         let _ = reboot(RebootCommand::PowerOff);
     }
-    std::process::exit(1)
+    raw::exit(1)
 }
 
 /// A panic prints its message and powers the guest off. In a child between clone and exec it only

@@ -16,7 +16,7 @@ use crate::execution::{Execution, Phase};
 use crate::failure::{self, Stage};
 use crate::output::Then;
 use crate::reaper::{self, Exit, Look, Reaped};
-use crate::spawn::{self, Progress};
+use crate::spawn::Progress;
 use crate::usage::{self, Io};
 
 /// What is known of a leader whose start is looked at.
@@ -38,9 +38,19 @@ impl Agent {
                 trace!("{id}: pid {}", execution.pid);
                 self.leaders
                     .insert(execution.pid.as_raw_nonzero().get(), id);
-                for stream in Stream::ALL {
-                    if execution.output(stream).has_ended() {
-                        self.conn.stream_ended(id, stream);
+                match self.watch_all(id, &execution) {
+                    Ok(()) => {
+                        for stream in Stream::ALL {
+                            if execution.output(stream).has_ended() {
+                                self.conn.stream_ended(id, stream);
+                            }
+                        }
+                    }
+                    // It is collected as any child of PID 1 is.
+                    Err(errno) => {
+                        execution.kill();
+                        execution.fail();
+                        self.report_failure(id, failure::step(Stage::Clone, errno, "the command"));
                     }
                 }
                 self.executions.insert(id, execution);
@@ -63,7 +73,7 @@ impl Agent {
         let begun = Instant::now();
         let leaf = self.leaf(id, request, &command)?;
         let started = self.spawner.spawn(
-            &command,
+            command,
             request.stdin,
             request.terminal,
             leaf.as_ref().map(AsFd::as_fd),
@@ -77,29 +87,22 @@ impl Agent {
                 return Err(failure);
             }
         };
-        let sources = [
-            (Some(child.status.as_fd()), Token::Status(id)),
-            (Some(child.pidfd.as_fd()), Token::Leader(id)),
-            (child.streams.stdout.as_fd(), Token::Stdout(id)),
-            (child.streams.stderr.as_fd(), Token::Stderr(id)),
-        ];
-        let watched = sources
+        Ok(Execution::new(child, leaf, begun))
+    }
+
+    /// Has epoll report on everything that a new execution is made of.
+    fn watch_all(&self, id: ExecId, execution: &Execution) -> Result<(), Errno> {
+        execution
+            .sources()
             .into_iter()
+            .zip([
+                Token::Status(id),
+                Token::Leader(id),
+                Token::Stdout(id),
+                Token::Stderr(id),
+            ])
             .filter_map(|(fd, token)| Some((fd?, token)))
-            .try_for_each(|(fd, token)| self.watch(fd, token, EventFlags::IN | EventFlags::ET));
-        let mut execution = Execution::new(child, command, leaf, begun);
-        match watched {
-            Ok(()) => Ok(execution),
-            Err(errno) => {
-                // Nobody would learn of its end. It becomes an orphan that PID 1 collects.
-                execution.kill();
-                if let (Some(parent), Some(leaf)) = (&mut self.config.parent, execution.take_leaf())
-                {
-                    parent.release(leaf);
-                }
-                Err(failure::step(Stage::Clone, errno, "the command"))
-            }
-        }
+            .try_for_each(|(fd, token)| self.watch(fd, token, EventFlags::IN | EventFlags::ET))
     }
 
     /// Makes the execution's group, with its limits. There are no leaves where there are no groups,
@@ -140,13 +143,10 @@ impl Agent {
         let Some(execution) = self.executions.get_mut(&id) else {
             return;
         };
-        let Phase::Starting {
-            status, command, ..
-        } = &execution.phase
-        else {
+        let (Phase::Starting { .. }, Some(launch)) = (&execution.phase, &execution.launch) else {
             return;
         };
-        match (spawn::progress(status.as_fd()), leader) {
+        match (launch.progress(), leader) {
             (Progress::Pending, Leader::MayRun) => {}
             // A leader that is gone has said what it had to say. Its pipe may be kept open for a
             // moment longer by a copy of it.
@@ -159,9 +159,8 @@ impl Agent {
                 self.conn.started(id, pid);
             }
             (Progress::Failed(report), _) => {
-                let failure = report.failure(command);
-                execution.phase = Phase::Failed;
-                execution.abandon_pipes();
+                let failure = report.failure(launch.command());
+                execution.fail();
                 self.report_failure(id, failure);
             }
         }
@@ -209,7 +208,7 @@ impl Agent {
         };
         self.leaders.remove(&execution.pid.as_raw_nonzero().get());
         let failed = matches!(execution.phase, Phase::Failed);
-        execution.phase = Phase::Exited;
+        execution.exit();
         if !failed {
             let duration = execution.begun.elapsed().as_micros();
             let (code, signal) = match leader.exit {
