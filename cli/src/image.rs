@@ -43,8 +43,9 @@ enum Action {
 Without a source it is the default image: a minimal kernel, the agent and busybox. Every other image \
 takes kernel and agent from the default one, which must have been built before.
 
-The same source gives the same digest. Files of a container image keep the times that it says, all \
-others get time 0; with SOURCE_DATE_EPOCH set, no file is newer than that.
+The same source gives the same digest. Times are part of a source: files of a directory and of a \
+container image keep theirs, those of --debian get time 0. With SOURCE_DATE_EPOCH set, no file is newer \
+than that, and at 0 times do not count.
 
 Nothing in a source is trusted: paths and links that leave the root, digests that do not hold and \
 whatever unpacks to more than --size-limit are refused. Nothing is ever unpacked on this host, and \

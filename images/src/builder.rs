@@ -104,14 +104,14 @@ impl<'a> ImageBuilder<'a> {
         self
     }
 
-    /// No file of the image is newer than this, in seconds since 1970. Without it, a container
-    /// image's files have the times that it says, and all others' are 0.
+    /// No file of the image is newer than this, in seconds since 1970. Without it, files of a directory
+    /// and of a container image have the times that these say, and a Debian root's are 0.
     pub fn newest_time(mut self, seconds: u32) -> Self {
         self.newest = Some(seconds);
         self
     }
 
-    /// Builds the image of a root. The same source gives the same digest; where the cache has that
+    /// Builds the image of a root. The same source, times included, gives the same digest; where the cache has that
     /// image already, it stays.
     ///
     /// # Errors
@@ -161,9 +161,8 @@ impl<'a> ImageBuilder<'a> {
         } = work;
         let kind = match source {
             Source::Directory(path) => {
-                let newest = self.newest.unwrap_or(0);
                 let step = progress.step("read directory", None);
-                directory::read(path, tree, spool, notes, limit, newest)?;
+                directory::read(path, tree, spool, notes, limit, self.newest)?;
                 step.finish("done");
                 "directory"
             }

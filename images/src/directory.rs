@@ -1,9 +1,10 @@
 //! A directory of the host into a tree.
 //!
-//! Links are taken as they are and never followed, so nothing outside the directory gets in. Times
-//! and the builder's identity say where and when, not what: files get the time that the build is
-//! told, and what belongs to the user or group who builds belongs to root in the guest; other owners
-//! stay. The directory itself becomes a root of mode 0755.
+//! Links are taken as they are and never followed, so nothing outside the directory gets in. Times are
+//! kept, since programs compare them: Python those of a module and of what it compiled from it, make
+//! those of everything. The builder's identity is not: what belongs to the user or group who builds
+//! belongs to root in the guest; other owners stay. The directory itself becomes a root of mode 0755 and
+//! time 0.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -19,7 +20,8 @@ use crate::spool::Spool;
 use crate::tree::{Contents, Kind, Meta, Node, Refused, Tree};
 use crate::{Error, Result};
 
-/// Adds all of a directory to a tree. `limit` is how many bytes of contents it may have.
+/// Adds all of a directory to a tree. `limit` is how many bytes of contents it may have; times after
+/// `newest`, in seconds since 1970, become it.
 ///
 /// # Errors
 /// [`Error::File`] for what cannot be read, [`Error::Archive`] for what a tree cannot hold.
@@ -29,7 +31,7 @@ pub(crate) fn read(
     spool: &mut Spool,
     notes: &mut Notes,
     limit: u64,
-    mtime: u32,
+    newest: Option<u32>,
 ) -> Result<()> {
     let mut reader = Reader {
         root,
@@ -38,7 +40,7 @@ pub(crate) fn read(
         notes,
         left: limit,
         limit,
-        mtime,
+        newest,
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         linked: HashMap::new(),
@@ -70,7 +72,7 @@ struct Reader<'a> {
     notes: &'a mut Notes,
     left: u64,
     limit: u64,
-    mtime: u32,
+    newest: Option<u32>,
     uid: u32,
     gid: u32,
     /// Files with several names, by device and inode: the first name.
@@ -117,7 +119,8 @@ impl Reader<'_> {
             self.notes.attributes_lost(path);
         }
         let more = matches!(kind, Kind::Directory);
-        self.insert(path, self.meta(&metadata), kind)?;
+        let meta = self.meta(path, &metadata);
+        self.insert(path, meta, kind)?;
         Ok(more)
     }
 
@@ -140,13 +143,13 @@ impl Reader<'_> {
         Ok(Contents::Spooled(stretch))
     }
 
-    fn meta(&self, metadata: &Metadata) -> Meta {
+    fn meta(&mut self, path: &[u8], metadata: &Metadata) -> Meta {
         let or_root = |id: u32, own: u32| if id == own { 0 } else { id };
         Meta {
             mode: metadata.mode() & 0o7777,
             uid: or_root(metadata.uid(), self.uid),
             gid: or_root(metadata.gid(), self.gid),
-            mtime: self.mtime,
+            mtime: self.notes.time(path, metadata.mtime(), self.newest),
         }
     }
 

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use tar::{Entries, Entry, EntryType, Header};
 
 use crate::foreign_text::shown;
-use crate::tree::{Meta, Refused};
+use crate::tree::Refused;
 use crate::{Error, Result};
 
 /// Longest extension of a header, in bytes: the longest path and attribute are far below.
@@ -109,7 +109,12 @@ pub(crate) struct Described {
     pub(crate) link: Vec<u8>,
     /// Of the contents, in bytes.
     pub(crate) size: u64,
-    pub(crate) meta: Meta,
+    /// Permission bits, set-user-id, set-group-id and sticky included.
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Seconds since 1970, as they were said: there may be none that an initramfs can say.
+    pub(crate) mtime: i64,
     /// Whether it has extended attributes.
     pub(crate) attributes: bool,
 }
@@ -167,18 +172,17 @@ impl Extensions {
             Some(seconds) => seconds,
             None => header.mtime().map_err(|_| wrong("time"))?.cast_signed(),
         };
-        let meta = Meta {
-            mode: header.mode().map_err(|_| wrong("mode"))? & 0o7777,
-            uid: id(next.uid, header.uid(), "user")?,
-            gid: id(next.gid, header.gid(), "group")?,
-            // What newc can say.
-            mtime: mtime.clamp(0, i64::from(u32::MAX)) as u32,
-        };
+        let mode = header.mode().map_err(|_| wrong("mode"))? & 0o7777;
+        let uid = id(next.uid, header.uid(), "user")?;
+        let gid = id(next.gid, header.gid(), "group")?;
         Ok(Described {
             path,
             link,
             size,
-            meta,
+            mode,
+            uid,
+            gid,
+            mtime,
             attributes: next.attributes,
         })
     }

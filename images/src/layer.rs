@@ -18,7 +18,7 @@ use crate::Result;
 use crate::headers::{self, Described};
 use crate::notes::Notes;
 use crate::spool::Spool;
-use crate::tree::{Contents, Kind, Node, Refused, Tree};
+use crate::tree::{Contents, Kind, Meta, Node, Refused, Tree};
 
 /// Before a name in a layer: what lower layers have there is taken away.
 const WHITEOUT: &[u8] = b".wh.";
@@ -106,10 +106,12 @@ impl Unpack<'_> {
                 )));
             }
         };
-        let mut meta = described.meta;
-        if let Some(newest) = self.newest {
-            meta.mtime = meta.mtime.min(newest);
-        }
+        let meta = Meta {
+            mode: described.mode,
+            uid: described.uid,
+            gid: described.gid,
+            mtime: self.notes.time(path, described.mtime, self.newest),
+        };
         self.tree.insert(path, Node { meta, kind })
     }
 

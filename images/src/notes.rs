@@ -11,6 +11,7 @@ const NAMED: usize = 5;
 pub(crate) struct Notes {
     attributes: Paths,
     sockets: Paths,
+    times: Paths,
     init: Option<&'static str>,
     too_large: Option<&'static str>,
 }
@@ -28,6 +29,17 @@ impl Notes {
 
     pub(crate) fn socket_left_out(&mut self, path: &[u8]) {
         self.sockets.add(path);
+    }
+
+    /// The time of a file that its source gives this one: the nearest that an initramfs can say, and
+    /// none after `newest`, all in seconds since 1970. The first is noted, the second was asked for.
+    pub(crate) fn time(&mut self, path: &[u8], seconds: i64, newest: Option<u32>) -> u32 {
+        let wanted = newest.map_or(seconds, |newest| seconds.min(newest.into()));
+        let nearest = wanted.clamp(0, u32::MAX.into());
+        if nearest != wanted {
+            self.times.add(path);
+        }
+        nearest as u32
     }
 
     pub(crate) fn init_replaced(&mut self) {
@@ -49,9 +61,12 @@ impl Notes {
             "extended attributes are lost, file capabilities among them: an initramfs has none",
         );
         let sockets = self.sockets.line("sockets are left out");
+        let times = self
+            .times
+            .line("times before 1970 or after 2106 are the nearest in between: an initramfs has no others");
         let init = self.init.map(str::to_owned);
         let too_large = self.too_large.map(str::to_owned);
-        let lines = [attributes, sockets, init, too_large];
+        let lines = [attributes, sockets, times, init, too_large];
         lines.into_iter().flatten().collect()
     }
 }

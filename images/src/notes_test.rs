@@ -19,6 +19,32 @@ fn a_path_in_a_note_is_escaped_and_few_are_named() {
 }
 
 #[test]
+fn a_time_that_no_initramfs_can_say_is_the_nearest_and_noted() {
+    let mut notes = Notes::default();
+    let last = u32::MAX;
+    for (said, newest, expected) in [
+        (0, None, 0),
+        (i64::from(last), None, last),
+        (50, Some(100), 50),
+        // As was asked for.
+        (200, Some(100), 100),
+        (i64::MAX, Some(100), 100),
+    ] {
+        assert_eq!(notes.time(b"good", said, newest), expected, "{said}");
+    }
+    assert!(notes.lines().is_empty(), "{:?}", notes.lines());
+    assert_eq!(notes.time(b"early", -1, Some(100)), 0);
+    assert_eq!(notes.time(b"late", i64::from(last) + 1, None), last);
+    let [line] = &notes.lines()[..] else {
+        panic!("{:?}", notes.lines());
+    };
+    assert!(
+        line.contains("times") && line.ends_with("(early, late)"),
+        "{line}"
+    );
+}
+
+#[test]
 fn an_image_that_no_guest_can_boot_is_noted() {
     let noted = |archives| {
         let mut notes = Notes::default();
