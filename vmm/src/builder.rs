@@ -112,9 +112,9 @@ impl VmBuilder {
     /// methods replaces the image's kernel, or is added after its initramfs layers and words.
     ///
     /// An image that says how its commands run ([`Image::config`]) gives the default of
-    /// [`env`](Self::env) and [`current_dir`](Self::current_dir), and of the user of those commands
-    /// that are run by [`Vm`] and [`Vm::client`]; attached clients name a user themselves. Its own
-    /// command line is [`Image::command`], and is run only by whoever asks for it.
+    /// [`env`](Self::env) and [`current_dir`](Self::current_dir), and of the
+    /// [user](crate::Exec::user), for commands of attached clients too. Its own command line is
+    /// [`Image::command`], and is run only by whoever asks for it.
     pub fn image(mut self, image: Image) -> Self {
         self.image = Some(image);
         self

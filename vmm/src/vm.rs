@@ -334,14 +334,15 @@ impl Wired {
     ) -> Result<Vm, AttachError> {
         let Self { machine, hub, link } = self;
         let client = Client::new(Arc::clone(&hub));
-        let attach = socket.map(|socket| Attach::serve(socket, &hub, &machine));
+        let client = match origin.user() {
+            Some(user) => client.with_user(user),
+            None => client,
+        };
+        let attach = socket.map(|socket| Attach::serve(socket, &client, &machine));
         Ok(Vm {
             attach: attach.transpose()?,
             machine,
-            client: match origin.user() {
-                Some(user) => client.with_user(user),
-                None => client,
-            },
+            client,
             origin,
             hub,
             _link: link,
@@ -358,9 +359,13 @@ struct Attach {
 }
 
 impl Attach {
-    fn serve(socket: AttachSocket, hub: &Arc<Hub>, machine: &Machine) -> Result<Self, AttachError> {
+    fn serve(
+        socket: AttachSocket,
+        client: &Client,
+        machine: &Machine,
+    ) -> Result<Self, AttachError> {
         Ok(Self {
-            server: Some(socket.serve(Arc::clone(hub))?),
+            server: Some(socket.serve(client.clone())?),
             lifecycle: Arc::clone(machine.lifecycle()),
         })
     }

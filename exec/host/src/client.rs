@@ -67,6 +67,11 @@ impl Client {
         self.program(OsStr::new("sh")).arg("-c").arg(line)
     }
 
+    /// As whom commands run that name no user, if it is not the agent.
+    pub(crate) fn user(&self) -> Option<&Arc<OsStr>> {
+        self.user.as_ref()
+    }
+
     pub(crate) fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }

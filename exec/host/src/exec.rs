@@ -180,7 +180,8 @@ impl Exec {
         self
     }
 
-    /// Who runs the command: `app`, `1000`, `app:staff` or `1000:1001`; root if never called.
+    /// Who runs the command: `app`, `1000`, `app:staff` or `1000:1001`. If never called it is whom
+    /// the VM's image names, else root.
     ///
     /// Looked up in the guest's own `/etc/passwd` and `/etc/group`. A user with an entry there has
     /// its groups, and its `HOME`, `USER`, `LOGNAME` and `SHELL` where the environment has none; a

@@ -12,6 +12,7 @@ use rustix::event::{Timespec, epoll};
 
 use super::bell::Bell;
 use super::clients::{CLIENTS_MAX, Clients};
+use crate::client::Client;
 use crate::hub::Hub;
 
 const AT_ONCE: Timespec = Timespec {
@@ -28,7 +29,7 @@ impl ClientsByHand {
     /// # Errors
     /// A system call failed.
     pub fn new(hub: Arc<Hub>) -> io::Result<Self> {
-        Ok(Self(Clients::new(hub, Bell::new()?)?))
+        Ok(Self(Clients::new(Client::new(hub), Bell::new()?)?))
     }
 
     /// Somebody connects; gives that end of the connection, which does not block.

@@ -20,6 +20,7 @@ use super::complaints::Complaints;
 use super::peer::{Goodbye, Peer};
 use super::preamble::Preamble;
 use super::{last_words, stream};
+use crate::client::Client;
 use crate::hub::Hub;
 
 /// Clients that may be attached to one VM at once.
@@ -53,7 +54,8 @@ pub(super) enum Room {
 
 /// The clients of one VM.
 pub(super) struct Clients {
-    hub: Arc<Hub>,
+    /// The program's own, whose default user is that of all.
+    client: Client,
     bell: Arc<Bell>,
     /// Watches the bell and the clients, and what `server` adds, by the numbers below.
     pub(super) epoll: OwnedFd,
@@ -69,12 +71,12 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new(hub: Arc<Hub>, bell: Arc<Bell>) -> Result<Self, Errno> {
+    pub(super) fn new(client: Client, bell: Arc<Bell>) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(BELL);
         epoll::add(&epoll, bell.fd(), data, epoll::EventFlags::IN)?;
         Ok(Self {
-            hub,
+            client,
             bell,
             epoll,
             peers: BTreeMap::new(),
@@ -84,6 +86,10 @@ impl Clients {
             complaints: Complaints::default(),
             scratch: vec![0; FRAME_MAX],
         })
+    }
+
+    fn hub(&self) -> &Arc<Hub> {
+        self.client.hub()
     }
 
     pub(super) fn room(&self) -> Room {
@@ -98,8 +104,8 @@ impl Clients {
 
     /// A client has connected.
     pub(super) fn greet(&mut self, socket: OwnedFd) {
-        if let Some(reason) = self.hub.gone() {
-            let mut answer = Preamble::Welcome(self.hub.limits()).encode().to_vec();
+        if let Some(reason) = self.hub().gone() {
+            let mut answer = Preamble::Welcome(self.hub().limits()).encode().to_vec();
             answer.extend(last_words::encode(&reason));
             // Into an empty socket; a client that is gone already needs no answer.
             let _ = stream::send(&socket, &answer);
@@ -129,9 +135,8 @@ impl Clients {
             return;
         }
         tracing::debug!(client = number, "attached");
-        let (hub, bell) = (Arc::clone(&self.hub), Arc::clone(&self.bell));
-        self.peers
-            .insert(number, Peer::new(number, socket, hub, bell));
+        let peer = Peer::new(number, socket, &self.client, Arc::clone(&self.bell));
+        self.peers.insert(number, peer);
     }
 
     /// None could be accepted.
@@ -257,7 +262,7 @@ impl Clients {
     /// Asks to be woken when there is room. It may have come since the last try, so that is
     /// done once more.
     fn wait_for_room(&mut self) {
-        let hub = Arc::clone(&self.hub);
+        let hub = Arc::clone(self.hub());
         let mut room: Pin<Box<dyn Future<Output = ()> + Send>> =
             Box::pin(async move { hub.control_room.notified().await });
         let waker = Waker::from(Ringer::new(Cause::ControlRoom, &self.bell));
@@ -315,7 +320,7 @@ impl Clients {
     /// and with the VM's reason, or `otherwise`.
     pub(super) fn farewell(&mut self, otherwise: &str) {
         self.answer_bell();
-        let gone = self.hub.gone();
+        let gone = self.hub().gone();
         let reason = gone.as_deref().unwrap_or(otherwise);
         for peer in self.peers.values_mut() {
             if peer.send().is_ok() {

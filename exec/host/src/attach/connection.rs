@@ -55,7 +55,8 @@ pub(super) const SERVER_LEFT: &str = "the program that has the VM closed the att
 impl Client {
     /// Attaches to a VM of another program, by the socket that it was given as its
     /// `attach_socket`. What the client starts has ids of its own and is seen by this client
-    /// alone, unless it is left for others; limits and the count of executions are the VM's.
+    /// alone, unless it is left for others; limits and the count of executions are the VM's, and so
+    /// are the environment, directory and user of a command for which it says nothing else.
     ///
     /// The connection has one thread and needs no runtime. It ends with the last clone of the
     /// client and the last handle, sink, reader or control that came from it, and with the VM or

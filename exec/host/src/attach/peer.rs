@@ -6,16 +6,18 @@
 //! size of each terminal. Its socket is read into a buffer that all peers share.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::OsStr;
 use std::io;
 use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_exec_proto::guest::{self, Event, Transmit};
 use forebay_exec_proto::host::{self, Start};
 use forebay_exec_proto::{
-    CONTROL_QUEUE, ExecId, FRAME_MAX, HEADER_LEN, PeerFault, REQUEST_MAX, Ready, Request,
+    ByteVec, CONTROL_QUEUE, ExecId, FRAME_MAX, HEADER_LEN, PeerFault, REQUEST_MAX, Ready, Request,
     StdinMode, TerminalSize,
 };
 
@@ -25,6 +27,7 @@ use super::preamble::Preamble;
 use super::relayed::Relayed;
 use super::stream::{self, Received};
 use super::{last_words, refusal};
+use crate::client::Client;
 use crate::error::ExecError;
 use crate::hub::Hub;
 
@@ -82,6 +85,8 @@ pub(super) struct Peer {
     _attached: Arc<()>,
     socket: OwnedFd,
     hub: Arc<Hub>,
+    /// As whom its commands run that name no user, if it is not the agent.
+    user: Option<Arc<OsStr>>,
     bell: Arc<Bell>,
     conn: guest::Conn,
     /// When it connected.
@@ -109,7 +114,8 @@ pub(super) struct Peer {
 
 impl Peer {
     /// A client that has just connected. The preamble is its first frame.
-    pub(super) fn new(number: u64, socket: OwnedFd, hub: Arc<Hub>, bell: Arc<Bell>) -> Self {
+    pub(super) fn new(number: u64, socket: OwnedFd, client: &Client, bell: Arc<Bell>) -> Self {
+        let hub = Arc::clone(client.hub());
         let mut out = vec![0; FRAME_MAX].into_boxed_slice();
         let preamble = Preamble::Welcome(hub.limits()).encode();
         for (to, from) in out.iter_mut().zip(preamble) {
@@ -121,6 +127,7 @@ impl Peer {
             _attached: Arc::clone(&bell.attached),
             socket,
             hub,
+            user: client.user().cloned(),
             bell,
             conn: guest::Conn::for_relay(),
             since: Instant::now(),
@@ -368,7 +375,7 @@ impl Peer {
     }
 
     /// Asks the VM to run a client's command. A refusal is the execution's failure.
-    fn start(&mut self, id: ExecId, request: Request) {
+    fn start(&mut self, id: ExecId, mut request: Request) {
         // Looked at first, since encoding takes time; what counts is what `Relayed::start` says.
         let (limit, active) = (self.conn.limits().max_executions, self.hub.active());
         if active >= limit {
@@ -379,6 +386,10 @@ impl Peer {
                 left,
             };
             return self.conn.failed(id, refusal::failure(&refused));
+        }
+        if request.user.is_none() {
+            let user = self.user.as_ref();
+            request.user = user.map(|user| ByteVec::from(user.as_bytes().to_vec()));
         }
         let stdin = match request.stdin {
             StdinMode::Null => host::Stdin::Null,

@@ -18,7 +18,7 @@ use super::connection::SERVER_LEFT;
 use super::error::AttachError;
 use super::socket::AttachSocket;
 use super::thread;
-use crate::hub::Hub;
+use crate::client::Client;
 
 const NAME: &str = "forebay-attach";
 
@@ -42,12 +42,12 @@ pub struct AttachServer {
 }
 
 impl AttachSocket {
-    /// Begins to serve the VM behind `hub`: its agent should be ready, since starts are refused
-    /// until it is.
+    /// Begins to serve the VM of `client`: its agent should be ready, since starts are refused until
+    /// it is. Commands that name no user run as those of `client` do.
     ///
     /// # Errors
     /// [`AttachError::Host`]; the socket is removed.
-    pub fn serve(self, hub: Arc<Hub>) -> Result<AttachServer, AttachError> {
+    pub fn serve(self, client: Client) -> Result<AttachServer, AttachError> {
         let path = self.path().to_owned();
         let host = |operation, source| AttachError::Host {
             path: path.clone(),
@@ -56,7 +56,8 @@ impl AttachSocket {
         };
         let bell = Bell::new().map_err(|e| host("eventfd", e))?;
         let reason = Arc::new(OnceLock::new());
-        let turns = Turns::new(self, hub, &bell, &reason).map_err(|e| host("epoll", e.into()))?;
+        let turns =
+            Turns::new(self, client, &bell, &reason).map_err(|e| host("epoll", e.into()))?;
         let thread =
             thread::spawn(NAME, move || turns.run()).map_err(|e| host("start of its thread", e))?;
         Ok(AttachServer {
@@ -117,11 +118,11 @@ struct Turns {
 impl Turns {
     fn new(
         socket: AttachSocket,
-        hub: Arc<Hub>,
+        client: Client,
         bell: &Arc<Bell>,
         reason: &Arc<OnceLock<String>>,
     ) -> Result<Self, Errno> {
-        let clients = Clients::new(hub, Arc::clone(bell))?;
+        let clients = Clients::new(client, Arc::clone(bell))?;
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(LISTENER);
         epoll::add(&clients.epoll, &socket, data, edge)?;

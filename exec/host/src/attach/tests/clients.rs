@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -69,6 +68,28 @@ fn the_api_is_the_librarys() {
 
         let fed = client.exec("cat", NONE).stdin(Stdin::bytes("abc"));
         assert_eq!(fed.await.unwrap().stdout(), b"abc");
+    });
+}
+
+#[test]
+fn a_command_that_names_no_user_runs_as_the_vms_own_do() {
+    run(async {
+        let vm = FakeVm::new();
+        let owner = vm.client.clone().with_user("app:staff");
+        let attached = Attached::serving(vm, owner);
+        let client = attached.client().await;
+        for (named, expected) in [(None, "app:staff"), (Some("0"), "0")] {
+            let mut exec = client.exec("stall", NONE);
+            if let Some(user) = named {
+                exec = exec.user(user);
+            }
+            let stalled = exec.spawn().await.unwrap();
+            let id = attached.vm.hub.inspect().executions[0].id;
+            let user = attached.vm.command(id, |c| c.request.user.clone());
+            assert_eq!(user.unwrap().as_slice(), expected.as_bytes());
+            stalled.kill();
+            stalled.collect().await.unwrap();
+        }
     });
 }
 
@@ -297,7 +318,7 @@ fn whoever_connects_before_the_socket_is_served_waits() {
         tokio::task::yield_now().await;
         let vm = FakeVm::new();
         let _loop = vm.spawn_loop();
-        let _server = socket.serve(Arc::clone(&vm.hub)).unwrap();
+        let _server = socket.serve(vm.client.clone()).unwrap();
         for connect in early {
             match connect.await.unwrap() {
                 Ok(()) | Err(ConnectError::TooManyClients { .. }) => {}

@@ -45,11 +45,17 @@ impl Attached {
     }
 
     fn around(vm: Arc<FakeVm>) -> Self {
+        let client = vm.client.clone();
+        Self::serving(vm, client)
+    }
+
+    /// Served for a program that has this client.
+    fn serving(vm: Arc<FakeVm>, client: Client) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vm.sock");
         let socket = AttachSocket::bind(&path).unwrap();
         Self {
-            server: Some(socket.serve(Arc::clone(&vm.hub)).unwrap()),
+            server: Some(socket.serve(client).unwrap()),
             _loop: vm.spawn_loop(),
             vm,
             path,
