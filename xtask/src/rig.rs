@@ -1,5 +1,6 @@
 //! `cargo xtask rig -- CMD`: one program inside the rig, for a person.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -178,12 +179,21 @@ fn with_images(
     for name in names {
         let image = store::find(cache, name)?;
         let directory = image.directory().file_name().unwrap_or_default();
-        let link = links.join(name);
-        symlink(directory, &link).with_context(|| format!("link {}", link.display()))?;
+        add_name(links, name, directory)?;
         let l1 = format!("{IMAGES_IN_L1}/{}", directory.to_string_lossy());
         command = command.file(image.directory(), l1);
     }
     Ok(command.file(links, IMAGES_IN_L1))
+}
+
+/// Makes a name of an image beside its directory. That it was given before is no matter, and a directory
+/// needs no link to itself. (The default image that is packed anyway gives way to a link of its name.)
+fn add_name(links: &Path, name: &str, directory: &OsStr) -> Result<()> {
+    let link = links.join(name);
+    if directory == name || link.is_symlink() {
+        return Ok(());
+    }
+    symlink(directory, &link).with_context(|| format!("link {}", link.display()))
 }
 
 fn split(output: &str) -> Result<(&str, &str)> {
@@ -203,3 +213,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "rig_test.rs"]
+mod tests;
