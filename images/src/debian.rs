@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::{Cache, Error, Result, command};
@@ -82,16 +82,40 @@ impl Package {
     /// [`Error::Command`] or [`Error::Start`] if `apt-get` or `dpkg-deb` fail, [`Error::File`].
     pub fn unpack_into(&self, cache: &Cache, target: &Path) -> Result<()> {
         let scratch = cache.scratch("downloads", &self.name)?;
-        let archive = self.download(scratch.path())?;
-        let mut unpack = Command::new("dpkg-deb");
-        apt(unpack.arg("-x").arg(&archive).arg(target), &self.name).map(drop)
+        self.download(scratch.path())?;
+        self.unpack(scratch.path(), target)
     }
 
-    /// Fetches the package file into an empty directory and returns its path.
+    /// As [`unpack_into`](Self::unpack_into), for a package that more than one thing is taken out of:
+    /// its file stays in the cache, so that it is fetched once.
+    ///
+    /// # Errors
+    /// As [`unpack_into`](Self::unpack_into).
+    pub fn unpack_kept_into(&self, cache: &Cache, target: &Path) -> Result<()> {
+        let key = format!("{}_{}", self.name, self.version);
+        let kept = cache.get_or_publish("packages", &key, |directory| self.download(directory))?;
+        self.unpack(&kept, target)
+    }
+
+    /// Unpacks the package file that is in a directory.
+    fn unpack(&self, directory: &Path, target: &Path) -> Result<()> {
+        let listed = fs::read_dir(directory).map_err(Error::file("list", directory))?;
+        for entry in listed {
+            let path = entry.map_err(Error::file("list", directory))?.path();
+            if path.extension().is_some_and(|extension| extension == "deb") {
+                let mut unpack = Command::new("dpkg-deb");
+                unpack.arg("-x").arg(&path).arg(target);
+                return apt(&mut unpack, &self.name).map(drop);
+            }
+        }
+        Err(no_package(&self.name))
+    }
+
+    /// Fetches the package file into an empty directory.
     ///
     /// Old package lists name versions that the archive no longer has; as root they are renewed,
     /// and the newest version that they then name is taken.
-    fn download(&self, directory: &Path) -> Result<PathBuf> {
+    fn download(&self, directory: &Path) -> Result<()> {
         let failed = match self.download_version(directory, &self.version) {
             Err(failed) if self.archive.may_update() => failed,
             done => return done,
@@ -103,7 +127,7 @@ impl Package {
         }
     }
 
-    fn download_version(&self, directory: &Path, version: &str) -> Result<PathBuf> {
+    fn download_version(&self, directory: &Path, version: &str) -> Result<()> {
         apt(
             self.archive
                 .command()
@@ -113,15 +137,8 @@ impl Package {
                 .args(["-q", "-o", "APT::Sandbox::User=root", "download"])
                 .arg(format!("{}={version}", self.name)),
             &self.name,
-        )?;
-        let listed = fs::read_dir(directory).map_err(Error::file("list", directory))?;
-        for entry in listed {
-            let path = entry.map_err(Error::file("list", directory))?.path();
-            if path.extension().is_some_and(|extension| extension == "deb") {
-                return Ok(path);
-            }
-        }
-        Err(no_package(&self.name))
+        )
+        .map(drop)
     }
 }
 

@@ -95,3 +95,20 @@ Pinned packages:
     .map(|(mirror, suite)| (mirror.to_owned(), suite.to_owned()));
     assert_eq!(parse_offered(policy), expected);
 }
+
+#[test]
+fn a_package_that_was_kept_is_not_fetched_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path().join("cache"));
+    let package = Package {
+        name: "no-such-package".to_owned(),
+        version: "1:2~3".to_owned(),
+        archive: Archive::default(),
+    };
+    let kept = cache.path("packages", "no-such-package_1:2~3");
+    fs::create_dir_all(&kept).unwrap();
+    fs::write(kept.join("kept.deb"), "no package").unwrap();
+    let error = package.unpack_kept_into(&cache, dir.path()).unwrap_err();
+    // It got as far as to look into the file, where there is somebody who can.
+    assert!(error.to_string().contains("dpkg-deb"), "{error}");
+}

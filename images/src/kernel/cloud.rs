@@ -110,7 +110,8 @@ pub fn get_or_fetch(cache: &Cache, progress: &dyn Progress) -> Result<CloudKerne
     let package = Package::newest_named(PACKAGE.0, PACKAGE.1)?;
     let unpacked = cache.scratch(CACHE_KIND, "cloud-package")?;
     let entry = cache.publish(CACHE_KIND, ENTRY, |target| {
-        package.unpack_into(cache, unpacked.path())?;
+        // The rig's own kernel is another part of it.
+        package.unpack_kept_into(cache, unpacked.path())?;
         take(&package, unpacked.path(), target)
     })?;
     let kernel = CloudKernel::open(entry)?;

@@ -73,7 +73,8 @@ fn fetch(cache: &Cache, progress: &dyn Progress) -> Result<PathBuf> {
     let package = Package::newest_named("linux-image-6.12", "-cloud-amd64")?;
     let unpacked = cache.scratch(CACHE_KIND, "package")?;
     let entry = cache.publish(CACHE_KIND, ENTRY, |target| {
-        package.unpack_into(cache, unpacked.path())?;
+        // Guests that run on the distribution's kernel have theirs out of it, too.
+        package.unpack_kept_into(cache, unpacked.path())?;
         let release = package
             .name
             .strip_prefix("linux-image-")
