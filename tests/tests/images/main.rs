@@ -6,3 +6,4 @@ mod command_line;
 mod container;
 mod directory;
 mod fixture;
+mod times;
