@@ -27,7 +27,7 @@ fn shell(leaf: &super::Leaf, script: &str) -> Child {
     let command = Command::new(&request, &Defaults::default()).unwrap();
     Spawner::new()
         .unwrap()
-        .spawn(command, StdinMode::Null, None, Some(leaf.as_fd()))
+        .spawn(&command, StdinMode::Null, None, Some(leaf.as_fd()))
         .unwrap()
 }
 

@@ -13,8 +13,6 @@ use rustix::io::retry_on_intr;
 use rustix::process::getpid;
 use rustix::system::{RebootCommand, reboot};
 
-use crate::raw;
-
 /// Longest line in bytes; the rest is cut.
 const LINE_MAX: usize = 512;
 
@@ -80,7 +78,7 @@ pub(crate) fn die(why: fmt::Arguments<'_>) -> ! {
         rustix::fs::sync();
         let _ = reboot(RebootCommand::PowerOff);
     }
-    raw::exit(1)
+    std::process::exit(1)
 }
 
 /// A panic prints its message and powers the guest off. In a child between clone and exec it only

@@ -12,7 +12,7 @@
 //! but [`crate::reaper`], so while the state is Starting or Running its pid and group number are
 //! its own; afterwards no signal is sent to either.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use forebay_exec_proto::{Stream, TerminalSize};
@@ -20,16 +20,21 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::cgroup::Leaf;
+use crate::command::Command;
 use crate::console::trace;
 use crate::output::Output;
 use crate::signals::{self, Reach};
-use crate::spawn::{Child, Launch};
+use crate::spawn::Child;
 use crate::stdin::Stdin;
 
 /// Where an execution stands.
 pub(crate) enum Phase {
     /// The child is on its way to its program.
     Starting {
+        /// Tells how that went.
+        status: OwnedFd,
+        /// For the message if it went wrong.
+        command: Box<Command>,
         /// Signals that came too early, by number: bit n − 1 for signal n.
         early: u64,
     },
@@ -46,8 +51,6 @@ pub(crate) struct Execution {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
     pub(crate) phase: Phase,
-    /// What the child uses before its program runs, kept until it has no more use for it.
-    pub(crate) launch: Option<Launch>,
     pub(crate) begun: Instant,
     pub(crate) stdin: Option<Stdin>,
     stdout: Output,
@@ -57,12 +60,15 @@ pub(crate) struct Execution {
 
 impl Execution {
     /// The execution of a child that was just started in `leaf`.
-    pub(crate) fn new(child: Child, leaf: Option<Leaf>, begun: Instant) -> Self {
+    pub(crate) fn new(child: Child, command: Command, leaf: Option<Leaf>, begun: Instant) -> Self {
         Self {
             pid: child.pid,
             pidfd: child.pidfd,
-            phase: Phase::Starting { early: 0 },
-            launch: Some(child.launch),
+            phase: Phase::Starting {
+                status: child.status,
+                command: Box::new(command),
+                early: 0,
+            },
             begun,
             stdin: child.streams.stdin,
             stdout: child.streams.stdout,
@@ -92,28 +98,6 @@ impl Execution {
         if let Err(errno) = self.stdout.resize(size) {
             trace!("the terminal of pid {} keeps its size: {errno}", self.pid);
         }
-    }
-
-    /// What tells of its start, its leader's end, and output on its streams.
-    pub(crate) fn sources(&self) -> [Option<BorrowedFd<'_>>; 4] {
-        [
-            self.launch.as_ref().map(AsFd::as_fd),
-            Some(self.pidfd.as_fd()),
-            self.stdout.as_fd(),
-            self.stderr.as_fd(),
-        ]
-    }
-
-    /// Its program never ran. The child is on its way out, and what it uses is kept until then.
-    pub(crate) fn fail(&mut self) {
-        self.phase = Phase::Failed;
-        self.abandon_pipes();
-    }
-
-    /// Its leader was collected.
-    pub(crate) fn exit(&mut self) {
-        self.phase = Phase::Exited;
-        self.launch = None;
     }
 
     /// Closes the agent's ends of its pipes: nobody will ask for their bytes any more.
@@ -161,7 +145,7 @@ impl Execution {
             return self.kill();
         }
         match &mut self.phase {
-            Phase::Starting { early } => {
+            Phase::Starting { early, .. } => {
                 if (1..=signals::LAST).contains(&signal) {
                     *early |= 1 << (signal - 1);
                 }
@@ -174,8 +158,7 @@ impl Execution {
     /// The program runs: what came too early is sent now, in the order of the numbers.
     pub(crate) fn run(&mut self) {
         let before = std::mem::replace(&mut self.phase, Phase::Running);
-        self.launch = None;
-        if let Phase::Starting { early } = before {
+        if let Phase::Starting { early, .. } = before {
             for signal in (1..=signals::LAST).filter(|signal| early & (1 << (signal - 1)) != 0) {
                 self.send(signal, Reach::Group);
             }
@@ -184,6 +167,7 @@ impl Execution {
 
     /// For callers that know that the leader was not collected yet.
     fn send(&self, signal: u32, reach: Reach) {
+        use std::os::fd::AsFd as _;
         let done = match signals::send(self.pidfd.as_fd(), signal, reach) {
             // A kernel that cannot signal a group by pidfd. The leader was not collected, so its
             // number still names its group and no other.

@@ -20,7 +20,6 @@
 //! | [`agent`] | the loop, and what follows from each event |
 //! | [`execution`] | one command: its pipes, its end, its leaf |
 //! | [`command`], [`spawn`], [`failure`] | preparing, starting, and saying why it did not start |
-//! | [`raw`] | system calls of a child that shares the agent's memory |
 //! | [`user`], [`rlimit`] | who runs it, and the limits of its processes |
 //! | [`streams`], [`pty`] | making its pipes, or its terminal |
 //! | [`output`], [`stdin`] | bytes of a command's pipes or terminal |
@@ -68,7 +67,6 @@ mod output;
 mod port;
 mod power;
 mod pty;
-mod raw;
 mod reaper;
 mod renew;
 mod rlimit;

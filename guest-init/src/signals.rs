@@ -24,11 +24,11 @@ pub(crate) const POWER_BUTTON: i32 = 38;
 pub(crate) const LAST: u32 = 64;
 
 /// A set of signals as the kernel takes it.
-struct Set(libc::sigset_t);
+pub(crate) struct Set(libc::sigset_t);
 
 impl Set {
     /// No signal.
-    fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the whole set that it is given.
         unsafe {
@@ -47,8 +47,8 @@ impl Set {
         set
     }
 
-    /// Makes this the calling thread's mask.
-    fn apply(&self) {
+    /// Makes this the calling thread's mask. Safe between clone and exec.
+    pub(crate) fn apply(&self) {
         // SAFETY: both pointers are valid or null; the call changes only this thread's mask.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
@@ -79,6 +79,12 @@ pub(crate) fn reset_ignored() {
             }
         }
     }
+}
+
+/// Gives SIGPIPE its default disposition. Safe between clone and exec.
+pub(crate) fn reset_broken_pipe() {
+    // SAFETY: SIG_DFL runs no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
 /// Signals of PID 1 as a stream of numbers.

@@ -1,7 +1,7 @@
 //! Makes a process and turns it into a command.
 //!
 //! ```text
-//!  agent                                   child
+//!  agent                                   child (copy of the agent, nothing shared)
 //!    streams, strings, leaf
 //!    clone3(CLONE_PIDFD | CLONE_INTO_CGROUP) ──► setsid · streams to 0, 1, 2 · close the rest
 //!    returns at once                             user looked up · limits · groups, user
@@ -9,16 +9,9 @@
 //!    status pipe ◄── closes when execve succeeds, or carries {stage, errno, detail}
 //! ```
 //!
-//! The agent does not wait for the child, as `vfork` would: execve can take for ever on a hung file
-//! system. So a start is made of two halves, and the loop reads how the second one went from the
-//! status pipe.
-//!
-//! The child of a command that stays root shares the agent's memory (`CLONE_VM`), since a copy would
-//! take a seventh of a short command's whole round trip. It has a stack of its own and writes nowhere
-//! else; what it reads, and that stack, are kept by [`Launch`] until it has left them. It shares no
-//! descriptors, no directory and no signal handlers, and is no thread: it has no thread-local memory,
-//! hence the calls in [`crate::raw`]. The child of a command with a user gets a copy, for one who is
-//! not root must never be near the memory of PID 1 (ADR 0009).
+//! The address space is copied, not shared: with `CLONE_VM` or `CLONE_VFORK` the agent would stand
+//! still until execve is done, which can be for ever on a hung file system. So a start is made
+//! of two halves, and the loop reads how the second one went from the status pipe.
 //!
 //! Whatever may wait for a file system of the image is done by the child: it looks up the user,
 //! enters the working directory, finds the program. The order follows from what each step needs:
@@ -33,29 +26,21 @@
 //! nothing else of the agent. If those three are a terminal, it controls the command's session.
 #![allow(unsafe_code, reason = "clone3 and execve have no safe wrapper")]
 
-mod launch;
-mod stack;
-
 use std::ffi::{CStr, c_char};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::rc::Rc;
 
 use forebay_exec_proto::{Failure, StdinMode, TerminalSize};
 use rustix::fs::{FileType, Mode, OFlags, Uid, fchown, fstat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit};
 
 use crate::command::{Candidate, Command, Next, PATH_MAX, UserEnv};
 use crate::failure::{self, Found, Report, Stage};
 use crate::pty::Terminals;
-use crate::raw;
 use crate::signals;
 use crate::streams::{AgentStreams, Pipe, Streams};
 use crate::user::{Files, Lookup};
-
-pub(crate) use launch::{Launch, Progress};
-use stack::{Spares, Stack};
 
 /// `CLONE_INTO_CGROUP` of `linux/sched.h`.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -69,15 +54,25 @@ pub(crate) struct Spawner {
     /// Where users are looked up.
     users: Files,
     terminals: Terminals,
-    stacks: Rc<Spares>,
 }
 
 /// A process on its way to its program, and the agent's sides of its streams, all non-blocking.
 pub(crate) struct Child {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
-    pub(crate) launch: Launch,
+    pub(crate) status: OwnedFd,
     pub(crate) streams: AgentStreams,
+}
+
+/// How far a start has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The child is still on its way.
+    Pending,
+    /// The program runs, or the child was killed on its way; its end will tell.
+    Started,
+    /// A step failed; the child ends by itself.
+    Failed(Report),
 }
 
 /// Open files that the agent allows itself: eight for each execution (status, leader, three
@@ -108,15 +103,14 @@ impl Spawner {
             open_files,
             users: Files::system(),
             terminals: Terminals::open(),
-            stacks: Rc::default(),
         })
     }
 
     /// Starts `command` in `leaf`, on a terminal if it is to have one. Returns without waiting for
-    /// the child; see [`Launch::progress`].
+    /// the child; see [`progress`].
     pub(crate) fn spawn(
         &self,
-        command: Command,
+        command: &Command,
         stdin: StdinMode,
         terminal: Option<TerminalSize>,
         leaf: Option<BorrowedFd<'_>>,
@@ -124,59 +118,61 @@ impl Spawner {
         let failed = |(stage, errno)| failure::step(stage, errno, &command.shown_program());
         let streams = Streams::new(stdin, terminal, &self.terminals).map_err(failed)?;
         let status = Pipe::from_child().map_err(|errno| failed((Stage::Pipe, errno)))?;
-        let stack = self.stacks.take();
-        let stack = stack.map_err(|errno| failed((Stage::Clone, errno)))?;
-        let start = Box::new(Start {
-            command,
-            streams: streams.child(self.null.as_fd()).map(|fd| fd.as_raw_fd()),
-            terminal: streams.is_terminal(),
-            status: status.child.as_raw_fd(),
-            open_files: self.open_files,
-        });
-        let failed = |(stage, errno)| failure::step(stage, errno, &start.command.shown_program());
-        let mut user = match start.command.user() {
+        let user = match command.user() {
             None => None,
             Some(who) => {
-                let room = Lookup::prepare(who, &self.users).zip(start.command.prepare_env());
+                let room = Lookup::prepare(who, &self.users).zip(command.prepare_env());
                 Some(room.ok_or_else(|| failed((Stage::User, Errno::NOMEM)))?)
             }
         };
-        // SAFETY: the stack was a spare one, and from here on both are the launch's.
-        let (pid, pidfd) = unsafe { clone_into(leaf, &stack, &start, user.as_mut()) }
-            .map_err(|errno| failed((Stage::Clone, errno)))?;
-        drop(user);
+        let mut start = Start {
+            command,
+            user,
+            streams: streams.child(self.null.as_fd()),
+            terminal: streams.is_terminal(),
+            status: status.child.as_fd(),
+            open_files: &self.open_files,
+            mask: signals::Set::empty(),
+        };
+        let (pid, pidfd) =
+            clone_into(leaf, &mut start).map_err(|errno| failed((Stage::Clone, errno)))?;
         Ok(Child {
             pid,
             pidfd,
-            launch: Launch::new(status.agent, start, stack, Rc::clone(&self.stacks)),
+            status: status.agent,
             streams: streams.into_agent(),
         })
     }
 }
 
-/// What the child works with. All of it exists before the child does.
-struct Start {
-    command: Command,
-    /// Its descriptors 0, 1 and 2.
-    streams: [RawFd; 3],
-    /// They are a terminal.
-    terminal: bool,
-    status: RawFd,
-    open_files: Rlimit,
+/// Reads how far the start behind a status pipe has come.
+pub(crate) fn progress(status: BorrowedFd<'_>) -> Progress {
+    let mut record = [0u8; Report::LEN];
+    match retry_on_intr(|| rustix::io::read(status, &mut record)) {
+        Err(Errno::AGAIN) => Progress::Pending,
+        Ok(Report::LEN) => Progress::Failed(Report::from_wire(record)),
+        // Closed without a word. The record is written with one write, so nothing else is short.
+        _ => Progress::Started,
+    }
 }
 
-/// How a user is found, and where its environment goes.
-type User<'a> = (Lookup<'a>, UserEnv);
+/// What the child works with. All of it exists before the child does.
+struct Start<'a> {
+    command: &'a Command,
+    /// How the user is found, and where its environment goes; `None` stays root.
+    user: Option<(Lookup<'a>, UserEnv)>,
+    /// Its descriptors 0, 1 and 2.
+    streams: [BorrowedFd<'a>; 3],
+    /// They are a terminal.
+    terminal: bool,
+    status: BorrowedFd<'a>,
+    open_files: &'a Rlimit,
+    mask: signals::Set,
+}
 
-/// Makes the child; without a user it shares the agent's memory.
-///
-/// # Safety
-/// No other child is on `stack`, and `start` and `stack` live until this one has left them.
-unsafe fn clone_into(
+fn clone_into(
     leaf: Option<BorrowedFd<'_>>,
-    stack: &Stack,
-    start: &Start,
-    user: Option<&mut User<'_>>,
+    start: &mut Start<'_>,
 ) -> Result<(Pid, OwnedFd), Errno> {
     let mut pidfd: RawFd = -1;
     // SAFETY: the record is plain numbers, for which zero means "not asked for".
@@ -184,49 +180,52 @@ unsafe fn clone_into(
     args.flags = u64::from(libc::CLONE_PIDFD.unsigned_abs());
     args.pidfd = (&raw mut pidfd) as u64;
     args.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
-    (args.stack, args.stack_size) = stack.span();
-    if user.is_none() {
-        args.flags |= u64::from(libc::CLONE_VM.unsigned_abs());
-    }
     if let Some(leaf) = leaf {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = u64::from(leaf.as_raw_fd().unsigned_abs());
     }
-    // SAFETY: the record and the pidfd it points to are valid for the call, and the stack is the
-    // child's. What it shares is `start` and what that owns, which the caller keeps; with a user it
-    // has a copy of everything. It only makes system calls until execve or exit: no lock that another
-    // thread held at this moment is taken.
-    let pid = unsafe { raw::clone(&mut args, become_command, start, user)? };
-    let pid = Pid::from_raw(pid).ok_or(Errno::INVAL)?;
-    // SAFETY: the kernel stored a new descriptor there for us; nothing else owns it.
-    Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+    // SAFETY: the record and the pidfd it points to are valid for the call. Neither memory nor a
+    // stack is shared, so the child runs on a copy of everything, and it only makes system calls
+    // until execve or exit: no lock that another thread held at this moment is taken.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw mut args,
+            size_of::<libc::clone_args>(),
+        )
+    };
+    if pid < 0 {
+        let error = io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::INVAL));
+    }
+    match i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        None => become_command(start),
+        // SAFETY: the kernel stored a new descriptor there for us; nothing else owns it.
+        Some(pid) => Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })),
+    }
 }
 
 /// The child's whole life on our code.
-extern "C" fn become_command(start: &Start, user: Option<&mut User<'_>>) -> ! {
-    let report = prepare_and_exec(start, user);
-    // SAFETY: this process's copy of the descriptor, which nobody closes before it ends.
-    let status = unsafe { BorrowedFd::borrow_raw(start.status) };
-    let _ = rustix::io::write(status, &report.to_wire());
-    raw::exit(127)
+fn become_command(start: &mut Start<'_>) -> ! {
+    let report = prepare_and_exec(start);
+    let _ = rustix::io::write(start.status, &report.to_wire());
+    // SAFETY: ends this process without running anything of the agent's copy.
+    unsafe { libc::_exit(127) }
 }
 
 /// Returns only if a step failed.
-fn prepare_and_exec(start: &Start, user: Option<&mut User<'_>>) -> Report {
-    match prepare(start, user) {
-        Ok(env) => exec(&start.command, env),
+fn prepare_and_exec(start: &mut Start<'_>) -> Report {
+    match prepare(start) {
+        Ok(env) => exec(start.command, env),
         Err(report) => report,
     }
 }
 
 /// All steps before execve. Returns the environment.
-fn prepare(start: &Start, user: Option<&mut User<'_>>) -> Result<*const *const c_char, Report> {
+fn prepare(start: &mut Start<'_>) -> Result<*const *const c_char, Report> {
     rustix::process::setsid().map_err(|errno| (Stage::Session, errno))?;
-    // SAFETY: this process's copies of what the agent held when it made the child.
-    let [stdin, stdout, stderr] = start
-        .streams
-        .map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
     // The agent's descriptors begin at 3, so no copy overwrites one that is still needed.
+    let [stdin, stdout, stderr] = start.streams;
     rustix::stdio::dup2_stdin(stdin).map_err(|errno| (Stage::Streams, errno))?;
     rustix::stdio::dup2_stdout(stdout).map_err(|errno| (Stage::Streams, errno))?;
     rustix::stdio::dup2_stderr(stderr).map_err(|errno| (Stage::Streams, errno))?;
@@ -236,13 +235,13 @@ fn prepare(start: &Start, user: Option<&mut User<'_>>) -> Result<*const *const c
     }
     close_inherited(start.status);
     let limits = || {
-        let set = start.command.rlimits().apply(start.open_files);
+        let set = start.command.rlimits().apply(*start.open_files);
         set.map_err(|(number, errno)| Report {
             detail: number,
             ..Report::from((Stage::Limit, errno))
         })
     };
-    let env = match user {
+    let env = match &mut start.user {
         None => {
             limits()?;
             start.command.env()
@@ -259,10 +258,9 @@ fn prepare(start: &Start, user: Option<&mut User<'_>>) -> Result<*const *const c
         }
     };
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
-    // The only one that the agent ignores.
-    raw::default_signal(libc::SIGPIPE);
+    signals::reset_broken_pipe();
     rustix::process::chdir(start.command.cwd()).map_err(|errno| (Stage::Cwd, errno))?;
-    raw::unblock_signals();
+    start.mask.apply();
     Ok(env)
 }
 
@@ -287,16 +285,16 @@ fn give_streams(user: Uid, terminal: bool) -> Result<(), Errno> {
 /// them now matters because the steps that follow can take for ever (a working directory on a file
 /// system that does not answer), and a copy of another command's stdin kept that long would keep
 /// its end from arriving.
-fn close_inherited(status: RawFd) {
-    let status = status.unsigned_abs();
+fn close_inherited(status: BorrowedFd<'_>) {
+    let status = status.as_raw_fd().unsigned_abs();
     for (first, last) in [
         (3, status.saturating_sub(1)),
         (status.saturating_add(1), u32::MAX),
     ] {
         if first <= last {
-            // SAFETY: what this process still needs are 0 to 2 and the status pipe. A kernel without
-            // the call leaves the closing to execve.
-            unsafe { raw::close_range(first, last) };
+            // SAFETY: this process uses none of these descriptors again: what it still needs are
+            // 0 to 2 and the status pipe. A kernel without the call leaves the closing to execve.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }
 }
@@ -327,9 +325,11 @@ fn exec(command: &Command, env: *const *const c_char) -> Report {
 
 /// Tries one file: how much its error tells, the error, what is there, whether to go on.
 fn attempt(command: &Command, env: *const *const c_char, file: &CStr) -> (u8, Errno, Found, Next) {
-    // SAFETY: both arrays end with a null pointer, and the strings live in `command` and in what the
-    // caller holds for `env`.
-    let errno = unsafe { raw::execve(file, command.argv(), env) };
+    // SAFETY: the path ends with a NUL, both arrays end with a null pointer, and the strings live
+    // in this process's copies of `command` and of what the caller holds for `env`.
+    unsafe { libc::execve(file.as_ptr(), command.argv(), env) };
+    let error = io::Error::last_os_error();
+    let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
     let found = match rustix::fs::stat(file) {
         Err(_) => Found::Nothing,
         Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFDIR => Found::Directory,

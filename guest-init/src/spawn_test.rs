@@ -13,11 +13,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
-use super::{Child, Progress, Spawner};
+use super::{Child, Progress, Spawner, progress};
 use crate::command::{Command, Defaults};
 use crate::failure::{Found, Report, Stage};
 use crate::reaper::{Exit, reap};
-use crate::streams::AgentStreams;
+use crate::streams::{AgentStreams, Pipe};
 
 fn request(argv: &[&str]) -> Request {
     Request {
@@ -34,10 +34,10 @@ fn command(request: &Request) -> Command {
 }
 
 fn spawn(request: &Request) -> Child {
-    spawn_with(&Spawner::new().unwrap(), command(request), request)
+    spawn_with(&Spawner::new().unwrap(), &command(request), request)
 }
 
-fn spawn_with(spawner: &Spawner, command: Command, request: &Request) -> Child {
+fn spawn_with(spawner: &Spawner, command: &Command, request: &Request) -> Child {
     spawner
         .spawn(command, request.stdin, request.terminal, None)
         .unwrap()
@@ -45,8 +45,8 @@ fn spawn_with(spawner: &Spawner, command: Command, request: &Request) -> Child {
 
 /// Waits until the start succeeded or failed.
 fn settle(child: &Child) -> Progress {
-    poll(&mut [PollFd::new(&child.launch, PollFlags::IN)], None).unwrap();
-    child.launch.progress()
+    poll(&mut [PollFd::new(&child.status, PollFlags::IN)], None).unwrap();
+    progress(child.status.as_fd())
 }
 
 fn wait(child: &Child) -> Exit {
@@ -344,36 +344,11 @@ fn stdin_is_a_pipe_only_if_asked_for() {
     assert_eq!(reap(child.pidfd.as_fd()).unwrap().exit, Exit::Code(0));
 }
 
-// Copying the agent's memory would be most of what a start costs; `spawn_test/users.rs` has the
-// other case.
+// What is left of a child that was killed on its way is what execve leaves: a closed pipe.
 #[test]
-fn the_child_of_a_command_that_stays_root_shares_the_agents_memory_until_it_has_left_it() {
-    let spawner = Spawner::new().unwrap();
-    let asked = request(&["true"]);
-    for _ in 0..3 {
-        let child = spawn_with(&spawner, command(&asked), &asked);
-        assert_eq!(settle(&child), Progress::Started);
-        assert!(child.launch.stack_was_used());
-        assert_eq!(wait(&child), Exit::Code(0));
-        drop(child);
-    }
-    assert!(
-        spawner.stacks.len() <= 1,
-        "one after the other needs one stack"
-    );
-}
-
-// The agent's own calls would see it, wherever the child is at that moment.
-#[test]
-#[allow(unsafe_code, reason = "nothing else gives the C library's number")]
-fn what_fails_in_a_child_leaves_no_error_in_the_agent() {
-    let spawner = Spawner::new().unwrap();
-    let asked = request(&["/no/such/program"]);
-    // SAFETY: the address of this thread's number, which lives as long as the thread.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    *errno = libc::EXDEV;
-    let child = spawn_with(&spawner, command(&asked), &asked);
-    assert!(matches!(settle(&child), Progress::Failed(_)));
-    assert_eq!(*errno, libc::EXDEV);
-    assert_eq!(wait(&child), Exit::Code(127));
+fn a_start_that_ends_without_a_word_counts_as_started() {
+    let status = Pipe::from_child().unwrap();
+    assert_eq!(progress(status.agent.as_fd()), Progress::Pending);
+    drop(status.child);
+    assert_eq!(progress(status.agent.as_fd()), Progress::Started);
 }

@@ -16,7 +16,7 @@ use crate::execution::{Execution, Phase};
 use crate::failure::{self, Stage};
 use crate::output::Then;
 use crate::reaper::{self, Exit, Look, Reaped};
-use crate::spawn::Progress;
+use crate::spawn::{self, Progress};
 use crate::usage::{self, Io};
 
 /// What is known of a leader whose start is looked at.
@@ -38,19 +38,9 @@ impl Agent {
                 trace!("{id}: pid {}", execution.pid);
                 self.leaders
                     .insert(execution.pid.as_raw_nonzero().get(), id);
-                match self.watch_all(id, &execution) {
-                    Ok(()) => {
-                        for stream in Stream::ALL {
-                            if execution.output(stream).has_ended() {
-                                self.conn.stream_ended(id, stream);
-                            }
-                        }
-                    }
-                    // It is collected as any child of PID 1 is.
-                    Err(errno) => {
-                        execution.kill();
-                        execution.fail();
-                        self.report_failure(id, failure::step(Stage::Clone, errno, "the command"));
+                for stream in Stream::ALL {
+                    if execution.output(stream).has_ended() {
+                        self.conn.stream_ended(id, stream);
                     }
                 }
                 self.executions.insert(id, execution);
@@ -73,7 +63,7 @@ impl Agent {
         let begun = Instant::now();
         let leaf = self.leaf(id, request, &command)?;
         let started = self.spawner.spawn(
-            command,
+            &command,
             request.stdin,
             request.terminal,
             leaf.as_ref().map(AsFd::as_fd),
@@ -87,22 +77,29 @@ impl Agent {
                 return Err(failure);
             }
         };
-        Ok(Execution::new(child, leaf, begun))
-    }
-
-    /// Has epoll report on everything that a new execution is made of.
-    fn watch_all(&self, id: ExecId, execution: &Execution) -> Result<(), Errno> {
-        execution
-            .sources()
+        let sources = [
+            (Some(child.status.as_fd()), Token::Status(id)),
+            (Some(child.pidfd.as_fd()), Token::Leader(id)),
+            (child.streams.stdout.as_fd(), Token::Stdout(id)),
+            (child.streams.stderr.as_fd(), Token::Stderr(id)),
+        ];
+        let watched = sources
             .into_iter()
-            .zip([
-                Token::Status(id),
-                Token::Leader(id),
-                Token::Stdout(id),
-                Token::Stderr(id),
-            ])
             .filter_map(|(fd, token)| Some((fd?, token)))
-            .try_for_each(|(fd, token)| self.watch(fd, token, EventFlags::IN | EventFlags::ET))
+            .try_for_each(|(fd, token)| self.watch(fd, token, EventFlags::IN | EventFlags::ET));
+        let mut execution = Execution::new(child, command, leaf, begun);
+        match watched {
+            Ok(()) => Ok(execution),
+            Err(errno) => {
+                // Nobody would learn of its end. It becomes an orphan that PID 1 collects.
+                execution.kill();
+                if let (Some(parent), Some(leaf)) = (&mut self.config.parent, execution.take_leaf())
+                {
+                    parent.release(leaf);
+                }
+                Err(failure::step(Stage::Clone, errno, "the command"))
+            }
+        }
     }
 
     /// Makes the execution's group, with its limits. There are no leaves where there are no groups,
@@ -143,10 +140,13 @@ impl Agent {
         let Some(execution) = self.executions.get_mut(&id) else {
             return;
         };
-        let (Phase::Starting { .. }, Some(launch)) = (&execution.phase, &execution.launch) else {
+        let Phase::Starting {
+            status, command, ..
+        } = &execution.phase
+        else {
             return;
         };
-        match (launch.progress(), leader) {
+        match (spawn::progress(status.as_fd()), leader) {
             (Progress::Pending, Leader::MayRun) => {}
             // A leader that is gone has said what it had to say. Its pipe may be kept open for a
             // moment longer by a copy of it.
@@ -159,8 +159,9 @@ impl Agent {
                 self.conn.started(id, pid);
             }
             (Progress::Failed(report), _) => {
-                let failure = report.failure(launch.command());
-                execution.fail();
+                let failure = report.failure(command);
+                execution.phase = Phase::Failed;
+                execution.abandon_pipes();
                 self.report_failure(id, failure);
             }
         }
@@ -208,7 +209,7 @@ impl Agent {
         };
         self.leaders.remove(&execution.pid.as_raw_nonzero().get());
         let failed = matches!(execution.phase, Phase::Failed);
-        execution.exit();
+        execution.phase = Phase::Exited;
         if !failed {
             let duration = execution.begun.elapsed().as_micros();
             let (code, signal) = match leader.exit {
