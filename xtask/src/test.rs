@@ -99,6 +99,9 @@ pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCod
         for failure in &verdict.failures {
             println!("  failed: {failure}");
         }
+        for why in &verdict.repeated {
+            println!("  ran again: {why}");
+        }
         total += verdict;
     }
     println!("{} passed, {} failed", total.passed, total.failed);

@@ -8,6 +8,9 @@ pub(crate) struct Verdict {
     /// The failed tests' names, and what else went wrong: for the end of a long output, where a
     /// person looks first.
     pub(crate) failures: Vec<String>,
+    /// Why something ran again, and what had failed before that: it counts no more, and nobody is to
+    /// overlook it.
+    pub(crate) repeated: Vec<String>,
 }
 
 impl Verdict {
@@ -62,6 +65,7 @@ impl std::ops::AddAssign for Verdict {
         self.passed += other.passed;
         self.failed += other.failed;
         self.failures.extend(other.failures);
+        self.repeated.extend(other.repeated);
     }
 }
 

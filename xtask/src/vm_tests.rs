@@ -184,6 +184,13 @@ impl Tally {
             Some(why) if verdict.failed > 0 => Step::Again(why.clone()),
             _ => Step::Done,
         };
+        verdict.repeated = std::mem::take(&mut self.verdict.repeated);
+        if let Step::Again(why) = &step {
+            let failed = verdict.failures.join(", ");
+            verdict
+                .repeated
+                .push(format!("{why}; until then: {failed}"));
+        }
         // `--exact` would also hold for a filter that was given: then all of it runs again.
         if step != Step::Done && self.arguments.is_empty() {
             self.passed.extend(verdict::passed(output));

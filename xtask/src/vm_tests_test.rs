@@ -37,10 +37,13 @@ fn after_a_void_run_everything_runs_again_that_was_not_seen_to_pass() {
         tally.arguments(),
         ["--test-threads=1", "--exact", "--skip", "a"]
     );
+    assert!(tally.verdict.repeated[0].contains("the emulator; until then: b"));
     let rest = "test b ... ok\ntest c ... ok\ntest d ... FAILED\n\
         test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 1 filtered out";
     assert_eq!(tally.take(rest, &fair(101)), Step::Done);
     assert_eq!((tally.verdict.passed, tally.verdict.failed), (3, 1));
+    // Whatever comes of it, that there was such a run is not forgotten.
+    assert_eq!(tally.verdict.repeated.len(), 1);
 }
 
 #[test]
