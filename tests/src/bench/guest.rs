@@ -34,6 +34,9 @@ pub(crate) struct BareGuest {
     pub(crate) initramfs: PathBuf,
     /// For the kernel's command line.
     pub(crate) words: String,
+    /// Of the peer's machine: our own announces that it has no clock of a PC, the peer cannot, and a
+    /// kernel that could drive one looks for it for more than a second.
+    pub(crate) wants_rtc: bool,
     _directory: TempDir,
 }
 
@@ -70,6 +73,7 @@ impl BareGuest {
             initramfs,
             // The kernel hands a word that it does not know to init as an argument.
             words: format!("rdinit={HELPER} port-server"),
+            wants_rtc: false,
             _directory: directory,
         })
     }

@@ -22,7 +22,7 @@ use crate::bench::port::{Port, RECORD};
 const PROGRAM: &str = "qemu-system-x86_64";
 /// Without whatever this guest does not need: of the variants that boot it, the fastest by counted
 /// instructions. Our kernel finds devices by ACPI alone.
-const MACHINE: &str = "microvm,acpi=on,rtc=off,pit=off,pic=off,isa-serial=off,ioapic2=off";
+const MACHINE: &str = "microvm,acpi=on,pit=off,pic=off,isa-serial=off,ioapic2=off";
 const CONNECT_POLL: Duration = Duration::from_millis(1);
 
 /// A running QEMU whose guest has said hello.
@@ -176,7 +176,9 @@ fn said(directory: &Path) -> String {
 
 fn command_line(guest: &BareGuest, socket: &Path) -> Command {
     let mut qemu = Command::new(PROGRAM);
-    qemu.args(["-M", MACHINE])
+    let rtc = if guest.wants_rtc { "on" } else { "off" };
+    qemu.arg("-M")
+        .arg(format!("{MACHINE},rtc={rtc}"))
         .args(["-accel", "kvm", "-cpu", "host", "-smp", "1"])
         .args(["-m", &MEMORY_MIB.to_string()])
         .args([

@@ -38,7 +38,7 @@ pub(crate) fn table(
     );
     for kernel in [&kernels.minimal, &kernels.debian, &kernels.bzimage] {
         let bare = kernel.bare(guests)?;
-        let boots = Boots::take(plan.boots, kernel, &bare, &guests.image, runtime)?;
+        let boots = Boots::take(plan.rounds(kernel), kernel, &bare, &guests.image, runtime)?;
         let ours = [&boots.first_instruction, &boots.pid1, &boots.ready];
         let peer = boots.peer.median();
         let mut cells = vec![

@@ -7,6 +7,7 @@ use forebay::{Image, Vm};
 use tokio::runtime::Runtime;
 
 use crate::bench::bare::Bare;
+use crate::bench::boot::Rounds;
 use crate::bench::boot::kernels::Kernel;
 use crate::bench::guest::{BareGuest, Guests, MEMORY_MIB};
 use crate::bench::peer::Peer;
@@ -25,6 +26,7 @@ pub(crate) struct Boots {
 }
 
 /// One boot of each kind.
+#[derive(Debug)]
 struct Round {
     first_instruction: f64,
     pid1: f64,
@@ -39,7 +41,8 @@ pub(crate) fn figures(
     runtime: &Runtime,
 ) -> Result<Vec<Figure>> {
     let kernel = Kernel::of(&guests.image);
-    let boots = Boots::take(plan.boots, &kernel, &guests.bare, &guests.image, runtime)?;
+    let rounds = Rounds::after_one(plan.boots);
+    let boots = Boots::take(rounds, &kernel, &guests.bare, &guests.image, runtime)?;
     let unit = plan.clock.milliseconds();
     let first = Figure::new(
         "first_instruction",
@@ -74,19 +77,20 @@ pub(crate) fn figures(
 }
 
 impl Boots {
-    /// So many of each, without the first: it finds files not yet read and a host not yet probed.
-    pub(crate) fn take(
-        boots: usize,
+    /// So many of each; what does not count finds files not yet read and a host not yet probed.
+    pub(super) fn take(
+        rounds: Rounds,
         kernel: &Kernel,
         bare: &BareGuest,
         image: &Image,
         runtime: &Runtime,
     ) -> Result<Self> {
-        let rounds = (0..=boots)
+        let taken = (0..rounds.all)
             .map(|_| round(kernel, bare, image, runtime))
             .collect::<Result<Vec<_>>>()?;
         let column = |name: &str, of: fn(&Round) -> f64| {
-            Samples::new(name, rounds.iter().skip(1).map(of).collect())
+            let count = taken.iter().skip(rounds.all - rounds.count);
+            Samples::new(name, count.map(of).collect())
         };
         Ok(Self {
             first_instruction: column("first_instruction", |round| round.first_instruction)?,
@@ -113,12 +117,14 @@ fn round(kernel: &Kernel, guest: &BareGuest, image: &Image, runtime: &Runtime) -
     runtime.block_on(vm.close());
 
     let peer = Peer::boot(guest)?;
-    Ok(Round {
+    let round = Round {
         first_instruction: in_milliseconds(first),
         pid1: in_milliseconds(pid1),
         ready,
         peer: in_milliseconds(peer.boot),
-    })
+    };
+    eprintln!("{}: {round:.1?}", kernel.name);
+    Ok(round)
 }
 
 fn in_milliseconds(time: Duration) -> f64 {

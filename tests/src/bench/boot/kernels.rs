@@ -22,6 +22,8 @@ pub(crate) struct Kernel {
     pub(crate) modules: Option<PathBuf>,
     /// What a guest of it with the default image can boot in, in MiB.
     pub(crate) least_mib: u32,
+    /// It takes thirty times the work of ours, so a quick look boots it once.
+    pub(crate) long: bool,
 }
 
 /// All of them.
@@ -48,6 +50,7 @@ impl Kernel {
             file,
             modules: None,
             least_mib: 64,
+            long: false,
         }
     }
 
@@ -57,6 +60,7 @@ impl Kernel {
             file,
             modules: Some(modules.to_owned()),
             least_mib: 128,
+            long: true,
         }
     }
 
@@ -71,7 +75,11 @@ impl Kernel {
 
     /// The bare guest of this kernel.
     pub(crate) fn bare(&self, guests: &Guests) -> Result<BareGuest> {
-        BareGuest::of(&guests.with_helper, &self.file, self.modules.as_deref())
+        let modules = self.modules.as_deref();
+        let mut guest = BareGuest::of(&guests.with_helper, &self.file, modules)?;
+        // The distribution's has a driver for it, ours has none.
+        guest.wants_rtc = modules.is_some();
+        Ok(guest)
     }
 }
 

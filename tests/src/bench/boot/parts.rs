@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use forebay::{BootReport, Image, Vm};
 use tokio::runtime::Runtime;
 
+use crate::bench::Clock;
 use crate::bench::boot::Plan;
 use crate::bench::boot::kernels::Kernel;
 use crate::bench::statistics::Samples;
@@ -32,6 +33,10 @@ const EXPLAINED: &str = "*ready* is from the call of start until the agent takes
     *early kernel*, until the guest's clock begins: what the kernel does to uncompress itself and to \
     lay out memory; *kernel*, from there to PID 1; *agent*, from there to its Ready.";
 
+/// Several times what any boot here takes by counted instructions: one that never ends is emulated to
+/// its deadline, a virtual second in many seconds.
+const LIMIT: Duration = Duration::from_secs(10);
+
 /// One kind of boot.
 #[derive(Clone, Copy)]
 pub(crate) struct Case<'a> {
@@ -51,11 +56,15 @@ struct Parts {
 }
 
 impl Case<'_> {
-    fn boot(&self, runtime: &Runtime) -> Result<Parts> {
+    fn boot(&self, clock: Clock, runtime: &Runtime) -> Result<Parts> {
         let builder = Vm::builder()
             .image(self.image.clone())
             .memory_mib(self.memory_mib)
             .cpus(self.cpus);
+        let builder = match clock {
+            Clock::Instructions => builder.boot_deadline(LIMIT),
+            Clock::Wall => builder,
+        };
         let builder = match self.layer {
             Some(layer) => builder.initramfs(layer),
             None => builder,
@@ -103,19 +112,27 @@ pub(crate) fn table(
     runtime: &Runtime,
     (name, what): (&str, &str),
     headings: &[&str],
-    cases: &[(Vec<Cell>, Case<'_>)],
+    cases: &[(Vec<String>, Case<'_>)],
 ) -> Result<Table> {
     let mut boots: Vec<Option<Vec<Parts>>> = cases.iter().map(|_| Some(Vec::new())).collect();
-    for round in 0..=plan.boots {
+    let of = |case: &Case<'_>| plan.rounds(case.kernel);
+    let rounds = cases.iter().map(|(_, case)| of(case).all).max();
+    for left in (0..rounds.unwrap_or(0)).rev() {
         for ((heads, case), boots) in cases.iter().zip(&mut boots) {
-            let Some(taken) = boots else {
+            let rounds = of(case);
+            let (Some(taken), true) = (&mut *boots, left < rounds.all) else {
                 continue;
             };
-            match case.boot(runtime) {
-                Ok(parts) if round > 0 => taken.push(parts),
-                Ok(_) => {}
+            let heads = heads.join(", ");
+            match case.boot(plan.clock, runtime) {
+                Ok(parts) => {
+                    eprintln!("{name}: {heads}: {:.1}", parts.ready);
+                    if left < rounds.count {
+                        taken.push(parts);
+                    }
+                }
                 Err(why) => {
-                    eprintln!("{name}: {heads:?}: {why:#}");
+                    eprintln!("{name}: {heads}: {why:#}");
                     *boots = None;
                 }
             }
@@ -125,13 +142,13 @@ pub(crate) fn table(
     let columns = [headings, &COLUMNS].concat();
     let mut table = Table::new(name, format!("{what} In {unit}: {EXPLAINED}"), &columns);
     for ((heads, _), boots) in cases.iter().zip(&boots) {
+        let mut cells: Vec<Cell> = heads.iter().map(|head| head.clone().into()).collect();
         let Some(boots) = boots else {
-            let nothing = COLUMNS.map(|_| Cell::Nothing);
-            table.row(heads.iter().cloned().chain(nothing));
+            cells.extend(COLUMNS.map(|_| Cell::Nothing));
+            table.row(cells);
             continue;
         };
         let ready = Samples::new(name, boots.iter().map(|boot| boot.ready).collect())?;
-        let mut cells = heads.clone();
         cells.push(boots.len().to_string().into());
         cells.extend([ready.median().into(), ready.min().into()]);
         for part in 0..boots.first().map_or(0, |boot| boot.of_it.len()) {

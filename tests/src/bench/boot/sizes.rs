@@ -11,7 +11,7 @@ use crate::bench::boot::Plan;
 use crate::bench::boot::kernels::{Kernel, Kernels};
 use crate::bench::boot::parts::{self, Case};
 use crate::bench::guest::{Guests, MEMORY_MIB};
-use crate::bench::table::{Cell, Table};
+use crate::bench::table::Table;
 
 /// Sizes of guests, in MiB.
 const MEMORY: [u32; 4] = [64, 256, 1024, 4096];
@@ -36,7 +36,7 @@ pub(crate) fn kernels(
         &kernels.debian,
         &kernels.bzimage,
     ];
-    let cases = all.map(|kernel| (vec![kernel.name.into()], usual(kernel, guests)));
+    let cases = all.map(|kernel| (vec![kernel.name.to_owned()], usual(kernel, guests)));
     let what = format!("The default image in a guest of {MEMORY_MIB} MiB and one vCPU.");
     let about = ("boot_kernel", what.as_str());
     parts::table(plan, runtime, about, &["kernel"], &cases)
@@ -51,7 +51,7 @@ pub(crate) fn memory(
 ) -> Result<Table> {
     let mut cases = Vec::new();
     for kernel in [&kernels.minimal, &kernels.debian] {
-        for memory_mib in MEMORY.into_iter().filter(|mib| *mib >= kernel.least_mib) {
+        for memory_mib in MEMORY.map(|mib| mib.max(kernel.least_mib)) {
             let case = Case {
                 memory_mib,
                 ..usual(kernel, guests)
@@ -136,8 +136,8 @@ fn usual<'a>(kernel: &'a Kernel, guests: &'a Guests) -> Case<'a> {
     }
 }
 
-fn heads(kernel: &Kernel, size: impl ToString) -> Vec<Cell> {
-    vec![kernel.name.into(), size.to_string().into()]
+fn heads(kernel: &Kernel, size: impl ToString) -> Vec<String> {
+    vec![kernel.name.to_owned(), size.to_string()]
 }
 
 /// An initramfs layer with files of so many MiB, which hold what nothing can make smaller.
