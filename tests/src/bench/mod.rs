@@ -5,7 +5,7 @@
 //! | `report` | a figure, its aim, the table |
 //! | `guest` | the guests that are booted |
 //! | `port` | what a bare guest can be asked over its port |
-//! | `bare` | our machine with a bare guest, and a counter or a reader for a gate |
+//! | `bare` | our machine with a bare guest and a counter for a gate |
 //! | `peer` | QEMU with the same bare guest |
 //! | `boot`, `round_trips`, `rates`, `memory` | the figures; `boot` also takes boots apart |
 //! | `flow` | what the flow contract costs, and its bounds |
