@@ -212,7 +212,7 @@ fn a_background_job_neither_holds_the_result_nor_dies_of_its_pipe() {
 #[test]
 fn what_the_leader_wrote_is_delivered_after_its_end() {
     let mut host = Host::start(Limits {
-        output_limit: 40_000,
+        output_limit: 20_000,
         ..Limits::default()
     });
     let id = host.exec(&[

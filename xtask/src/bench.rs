@@ -45,9 +45,6 @@ pub(crate) struct Options {
     /// Take fewer samples.
     #[arg(long)]
     quick: bool,
-    /// Only one part of `flow`: memory, control, stdout, stdin, latency or delayed.
-    #[arg(long, value_name = "PART")]
-    only: Option<String>,
     /// Only one of the two runs.
     #[arg(long, value_enum)]
     clock: Option<Clock>,
@@ -131,9 +128,6 @@ fn arguments(clock: &str, options: &Options) -> Vec<String> {
     let mut arguments: Vec<_> = [subject, "--clock", clock].map(str::to_owned).into();
     if options.quick {
         arguments.push("--quick".to_owned());
-    }
-    if let Some(part) = &options.only {
-        arguments.extend(["--only".to_owned(), part.clone()]);
     }
     arguments
 }

@@ -84,10 +84,9 @@ fn what_is_left_blocks_at_its_allowance_and_holds_its_slot_after_its_end() {
     let silent = leave(&vm, spawn(&vm, &["exit", "3"]));
     vm.settle();
     let view = vm.hub.inspect().executions;
-    let limits = vm.hub.limits();
-    let limit = u64::from(limits.output_limit);
+    let limit = u64::from(vm.hub.limits().output_limit);
     assert!(view[0].output_received <= limit);
-    assert!(view[0].output_received > limit - u64::from(limits.output_chunk_size) - 256);
+    assert!(view[0].output_received > limit - 16_384 - 256);
     assert_eq!((view[1].phase, vm.hub.active()), ("ended", 2));
     let mut handle = adopt(&vm, silent).handle;
     assert_eq!(vm.run(handle.wait()).unwrap().code(), Some(3));

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use forebay_exec_proto::CHUNK_CHARGE;
 
 /// Allocations kept at most: a default window, for a reader that has fallen behind and catches up.
-const KEPT: usize = 32;
+const KEPT: usize = 64;
 
 /// The allocations that wait for their next use.
 #[derive(Debug)]

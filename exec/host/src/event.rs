@@ -9,7 +9,7 @@ use crate::status::ExitStatus;
 /// One thing that happened in an execution.
 ///
 /// `Started` comes first. Each stream's chunks come in their own order, and one of `Exited` and
-/// `Failed` comes last, after all output. A chunk has at most `output_chunk_size` bytes (32 752
+/// `Failed` comes last, after all output. A chunk has at most `output_chunk_size` bytes (16 KiB
 /// unless the VM was given another limit) and may end inside a character.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]

@@ -136,9 +136,10 @@ const PATHS: [Path; 14] = [
     }),
     ("a rule broken during a write", |vm, data| {
         during_a_write(vm, data, |vm, handle| {
-            // A stdout frame without data.
-            let mut chain = vec![0, 0, 0, 0, 0x91, 0, 0, 0];
+            // A stdout frame of one byte more than a chunk may have.
+            let mut chain = vec![0x01, 0x40, 0, 0, 0x91, 0, 0, 0];
             chain.extend(handle.id().get().to_le_bytes());
+            chain.extend([0; 0x4001]);
             assert_eq!(vm.deliver_chain(&chain), None);
         });
     }),

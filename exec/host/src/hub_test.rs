@@ -341,9 +341,10 @@ fn a_guest_that_breaks_the_rules_of_one_execution_fails_that_one_alone() {
                 .spawn(),
         )
         .unwrap();
-    // A stdout frame without data.
-    let mut chain = vec![0, 0, 0, 0, 0x91, 0, 0, 0];
+    // A stdout frame of one byte more than a chunk may have.
+    let mut chain = vec![0x01, 0x40, 0, 0, 0x91, 0, 0, 0];
     chain.extend(bad.id().get().to_le_bytes());
+    chain.extend([0; 0x4001]);
     assert_eq!(vm.deliver_chain(&chain), None);
     let error = vm.run(bad.wait()).unwrap_err();
     let ExecError::Protocol(failure) = &error else {

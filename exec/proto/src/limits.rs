@@ -26,8 +26,7 @@ pub struct Limits {
     /// Largest stdin payload in one frame, in bytes.
     #[n(3)]
     pub stdin_chunk_size: u32,
-    /// Largest stdout or stderr payload in one frame, in bytes. The default fills, with its header,
-    /// the largest write that the guest's driver takes as one.
+    /// Largest stdout or stderr payload in one frame, in bytes.
     #[n(4)]
     pub output_chunk_size: u32,
 }
@@ -39,7 +38,7 @@ impl Default for Limits {
             input_limit: 64 * 1024,
             output_limit: 1024 * 1024,
             stdin_chunk_size: 16 * 1024,
-            output_chunk_size: PAYLOAD_MAX,
+            output_chunk_size: 16 * 1024,
         }
     }
 }

@@ -67,6 +67,6 @@ fn the_built_in_values_are_those_that_are_documented() {
     assert_eq!(limits.input_limit, 65_536);
     assert_eq!(limits.output_limit, 1_048_576);
     assert_eq!(limits.stdin_chunk_size, 16_384);
-    assert_eq!(limits.output_chunk_size, 32_752);
+    assert_eq!(limits.output_chunk_size, 16_384);
     assert_eq!((CHUNK_CHARGE, FRAME_MAX), (256, 32_768));
 }

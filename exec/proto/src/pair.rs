@@ -357,10 +357,13 @@ impl Pair {
                 Transmit::Read { id, stream, max } => {
                     let command = self.commands.get_mut(&id).unwrap();
                     let pipe = command.pipes.entry(stream).or_default();
-                    let n = pipe.len().min(max);
+                    let room = size - at;
+                    let more = self.guest.further_read(id, stream, max, room);
+                    let n = pipe.len().min(max + more);
                     assert!(n > 0, "the scheduler asked for a pipe that holds nothing");
+                    let payload = |i| at + HEADER_LEN + if i < max { i } else { HEADER_LEN + i };
                     for (i, byte) in pipe.drain(..n).enumerate() {
-                        buf[at + HEADER_LEN + i] = byte;
+                        buf[payload(i)] = byte;
                     }
                     let (empty, exited) = (pipe.is_empty(), command.exited);
                     if empty {
@@ -369,10 +372,14 @@ impl Pair {
                             self.guest.stream_ended(id, stream);
                         }
                     }
-                    let len = self.guest.output_read(id, stream, n, &mut buf[at..]);
-                    assert_eq!(len, HEADER_LEN + n, "what was asked for is framed");
-                    frames.push(buf[at..at + len].to_vec());
-                    at += len;
+                    for n in [n.min(max), n.saturating_sub(max)] {
+                        if n > 0 {
+                            let len = self.guest.output_read(id, stream, n, &mut buf[at..]);
+                            assert_eq!(len, HEADER_LEN + n, "what was asked for is framed");
+                            frames.push(buf[at..at + len].to_vec());
+                            at += len;
+                        }
+                    }
                 }
                 Transmit::Full | Transmit::Idle => return frames,
             }

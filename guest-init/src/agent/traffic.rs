@@ -209,20 +209,24 @@ impl Agent {
         }
     }
 
-    /// Reads a command's pipe straight into the write buffer, behind room for the header.
+    /// Reads a command's pipe straight into the write buffer, behind room for the header; and on,
+    /// for the frame behind, if that one will be of the same stream.
     fn read_output(&mut self, id: ExecId, stream: Stream, max: usize) {
         let Some(link) = &mut self.link else { return };
         let Some(execution) = self.executions.get_mut(&id) else {
             return self.conn.stream_ended(id, stream);
         };
-        let payload = link
-            .room()
-            .get_mut(HEADER_LEN..HEADER_LEN.saturating_add(max))
-            .unwrap_or_default();
-        let (got, then) = execution.output(stream).read(payload);
-        if got > 0 {
-            let frame = self.conn.output_read(id, stream, got, link.room());
-            link.commit(frame);
+        let room = link.room();
+        let further = self.conn.further_read(id, stream, max, room.len());
+        let (first, second) = room.split_at_mut(room.len().min(HEADER_LEN.saturating_add(max)));
+        let (got, then) = execution
+            .output(stream)
+            .read(payload(first, max), payload(second, further));
+        for n in [got.min(max), got.saturating_sub(max)] {
+            if n > 0 {
+                let frame = self.conn.output_read(id, stream, n, link.room());
+                link.commit(frame);
+            }
         }
         self.continue_stream(id, stream, then);
         self.remove_if_over(id);
@@ -254,4 +258,11 @@ impl Agent {
             self.retry_at = Some(Instant::now() + STARVED);
         }
     }
+}
+
+/// The space for `len` bytes behind a frame's header.
+fn payload(frame: &mut [u8], len: usize) -> &mut [u8] {
+    frame
+        .get_mut(HEADER_LEN..HEADER_LEN.saturating_add(len))
+        .unwrap_or_default()
 }

@@ -1,8 +1,6 @@
-//! Our machine with a bare guest: the device and nothing behind it but a counter, or a thread that
-//! reads.
+//! Our machine with a bare guest: the device and nothing behind it but a counter.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,9 +18,6 @@ const GLANCE: Duration = Duration::from_secs(1);
 
 /// Frames towards the guest that wait at most; then a sender does.
 const TO_GUEST_MAX: usize = 4;
-
-/// Allocations of frames that were read, kept for the next ones at most.
-const USED_MAX: usize = 64;
 
 /// A running machine whose guest has said hello.
 pub(crate) struct Bare {
@@ -72,36 +67,6 @@ impl Bare {
         self.await_count(Due::Payload(due))?;
         // Of the last frame nothing is left over: the guest waits for its next command.
         self.taken = self.meter.lock().seen;
-        Ok(())
-    }
-
-    /// From here on frames are kept for [`read_payload`](Self::read_payload), not only counted.
-    pub(crate) fn keep(&mut self) {
-        self.meter.lock().unread = Some(VecDeque::new());
-    }
-
-    /// Reads `bytes` more of payload, as an application would that has the port to itself: frame by
-    /// frame as they come, on this thread. Then frames are only counted again.
-    pub(crate) fn read_payload(&mut self, bytes: u64) -> Result<()> {
-        let mut left = bytes;
-        let mut state = self.meter.lock();
-        let since = Instant::now();
-        while left > 0 {
-            let Some(frame) = state.unread.as_mut().and_then(VecDeque::pop_front) else {
-                self.check(&state, since)?;
-                state.reader_waits = true;
-                state = self.meter.wait(state);
-                continue;
-            };
-            drop(state);
-            left = left.saturating_sub(frame.len() as u64);
-            state = self.meter.lock();
-            if state.used.len() < USED_MAX {
-                state.used.push(frame);
-            }
-        }
-        state.unread = None;
-        self.taken = state.seen;
         Ok(())
     }
 
@@ -162,8 +127,7 @@ impl Port for Bare {
     }
 }
 
-/// The gate: takes every frame whole, in one copy out of guest memory, and counts it or keeps it for
-/// its reader, who is woken once for what came together.
+/// The gate: takes every frame whole, in one copy out of guest memory, and counts.
 #[derive(Default)]
 struct Meter {
     state: Mutex<State>,
@@ -176,12 +140,6 @@ struct State {
     seen: Count,
     /// What the other side waits for: it is woken once, not for each frame.
     due: Option<Due>,
-    /// Frames that nobody has read, while somebody is to.
-    unread: Option<VecDeque<Vec<u8>>>,
-    /// Their reader found none.
-    reader_waits: bool,
-    /// What it has read.
-    used: Vec<Vec<u8>>,
     /// Why nothing more will come.
     over: Option<String>,
 }
@@ -234,17 +192,6 @@ impl Gate for Meter {
         Verdict::Accept(rest)
     }
 
-    fn room_for(&self, len: usize) -> Vec<u8> {
-        let used = self.lock().used.pop();
-        used.map_or_else(
-            || Vec::with_capacity(len),
-            |mut used| {
-                used.clear();
-                used
-            },
-        )
-    }
-
     fn deliver(&self, payload: Vec<u8>) -> Result<(), &'static str> {
         let mut state = self.lock();
         state.seen.payload += payload.len() as u64;
@@ -252,22 +199,7 @@ impl Gate for Meter {
         if state.due.is_some_and(|due| due.reached(state.seen)) {
             self.moved.notify_all();
         }
-        if let Some(unread) = &mut state.unread {
-            unread.push_back(payload);
-        }
         Ok(())
-    }
-
-    fn settle(&self) {
-        let mut state = self.lock();
-        let comes = state
-            .unread
-            .as_ref()
-            .is_some_and(|unread| !unread.is_empty());
-        if comes && mem::take(&mut state.reader_waits) {
-            drop(state);
-            self.moved.notify_all();
-        }
     }
 
     fn next_to_guest(&self) -> Option<Outgoing> {

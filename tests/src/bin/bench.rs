@@ -26,9 +26,6 @@ struct Arguments {
     /// Take fewer samples.
     #[arg(long)]
     quick: bool,
-    /// Only this part of `flow`.
-    #[arg(long, value_enum, value_name = "PART")]
-    only: Option<flow::Part>,
     /// Also write the figures to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -91,7 +88,7 @@ fn machine(arguments: &Arguments) -> Result<()> {
 
 fn flow(arguments: &Arguments) -> Result<()> {
     let plan = flow::Plan::new(arguments.clock, arguments.quick);
-    let (tables, broken) = flow::run(&plan, arguments.only)?;
+    let (tables, broken) = flow::run(&plan)?;
     arguments.tell(&tables)?;
     match broken {
         Some(which) => bail!(which),

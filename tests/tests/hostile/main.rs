@@ -16,7 +16,7 @@ mod silence;
 
 use std::time::Duration;
 
-use forebay::{ExecError, ExecEvent, Limits, VmBuilder};
+use forebay::{ExecError, ExecEvent, VmBuilder};
 use forebay_guest_helper::pattern::Pattern;
 use forebay_tests::{
     CEILING, HELPER, SharedVm, TestVm, Within as _, assert_slots_in_use, builder,
@@ -50,13 +50,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// A guest with the hostile agent, which greets as it is told.
 fn hostile(greeting: &str) -> VmBuilder {
     // The kernel hands words that it does not know to init.
-    builder()
-        .cmdline(format!("rdinit={HELPER} hostile-agent {greeting}"))
-        .exec_limits(Limits {
-            // Below the ceiling of frames, so that a chunk can be too large without breaking framing.
-            output_chunk_size: 16 * 1024,
-            ..Limits::default()
-        })
+    builder().cmdline(format!("rdinit={HELPER} hostile-agent {greeting}"))
 }
 
 /// The VM that the tests of this program share; a test has it for itself.

@@ -139,12 +139,12 @@ async fn limits_that_cannot_work_are_named_with_value_and_bound() {
             16_384,
         ),
         // Less than one chunk and its charge.
-        wrong(limits(|l| l.output_limit = 0), "output_limit", 0, 33_008),
+        wrong(limits(|l| l.output_limit = 0), "output_limit", 0, 16_640),
         wrong(
-            limits(|l| l.output_limit = 33_007),
+            limits(|l| l.output_limit = 16_639),
             "output_limit",
-            33_007,
-            33_008,
+            16_639,
+            16_640,
         ),
     ];
     assert_refused(cases).await;

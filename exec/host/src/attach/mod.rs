@@ -22,7 +22,7 @@
 //!
 //! | what | at most |
 //! |---|---|
-//! | write buffer | 64 KiB |
+//! | write buffer | 32 KiB |
 //! | a request that comes in | 1 MiB, and its words while it is decoded |
 //! | requests that the guest has not read | 1 MiB; what goes beyond is refused |
 //! | stdin that a command has not read | `input_limit` per execution, and the one chunk of it that is on its way |

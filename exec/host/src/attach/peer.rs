@@ -1,6 +1,6 @@
 //! One client at the server: its socket, its connection, its executions.
 //!
-//! A peer holds a 64 KiB write buffer, its connection's state (stdin within the allowances, one
+//! A peer holds a 32 KiB write buffer, its connection's state (stdin within the allowances, one
 //! request in assembly, one payload), a counter block per execution, 1 MiB of requests that the
 //! guest has not read, and what waits for room in the VM's control queue: signals, and the newest
 //! size of each terminal. Its socket is read into a buffer that all peers share.
@@ -35,11 +35,7 @@ use crate::hub::Hub;
 const RECEIVES: usize = 2;
 
 /// Write buffers filled per turn.
-const SENDS: usize = 2;
-
-/// Bytes of a write buffer. Beside what small frames have filled of it there is room for a chunk of
-/// any size, so they leave together.
-const WRITE_BUFFER: usize = 2 * FRAME_MAX;
+const SENDS: usize = 4;
 
 /// Bytes of a client's requests that may wait for the guest to read them; one of any size fits.
 /// What goes beyond is refused, since to leave it in the socket would hold back what stands
@@ -120,7 +116,7 @@ impl Peer {
     /// A client that has just connected. The preamble is its first frame.
     pub(super) fn new(number: u64, socket: OwnedFd, client: &Client, bell: Arc<Bell>) -> Self {
         let hub = Arc::clone(client.hub());
-        let mut out = vec![0; WRITE_BUFFER].into_boxed_slice();
+        let mut out = vec![0; FRAME_MAX].into_boxed_slice();
         let preamble = Preamble::Welcome(hub.limits()).encode();
         for (to, from) in out.iter_mut().zip(preamble) {
             *to = from;

@@ -433,3 +433,69 @@ fn a_request_with_a_field_that_only_a_newer_host_knows_is_refused_and_others_run
     conn.handle_bytes(&request(2)).unwrap();
     assert!(matches!(conn.poll_event(), Some(Event::Start { .. })));
 }
+
+#[test]
+fn reading_on_takes_what_the_next_frame_of_the_same_stream_would() {
+    let id = ExecId::new(1).unwrap();
+    let charge = |bytes: usize| bytes as u64 + u64::from(crate::CHUNK_CHARGE);
+    // Up to a window that ends inside the second frame, inside its charge, and behind it.
+    for taken in (0..1_048_576 - 16_640)
+        .step_by(999)
+        .chain(1_010_000..1_031_936)
+    {
+        let mut conn = running();
+        conn.stream_ready(id, Stream::Stdout, true);
+        let mut buf = vec![0; crate::FRAME_MAX];
+        let window = &mut conn.execs.get_mut(&id).unwrap().window;
+        window.charge(taken).unwrap();
+        let left = window.available();
+        let Transmit::Read { max, .. } = conn.poll_transmit(&mut buf) else {
+            panic!("there is room for a frame");
+        };
+        let further = conn.further_read(id, Stream::Stdout, max, buf.len());
+        let used = conn.output_read(id, Stream::Stdout, max, &mut buf);
+        match conn.poll_transmit(&mut buf[used..]) {
+            Transmit::Read { max, .. } => assert_eq!(further, max, "{left} units left"),
+            _ => assert_eq!(further, 0, "{left} units left"),
+        }
+        if further > 0 {
+            assert!(charge(max) + charge(further) <= left);
+            let len = conn.output_read(id, Stream::Stdout, further, &mut buf[used..]);
+            assert_eq!(len, crate::HEADER_LEN + further);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_read_on_when_another_frame_comes_next() {
+    let id = ExecId::new(1).unwrap();
+    let further = |prepare: fn(&mut Conn), room: usize| {
+        let mut conn = running();
+        conn.stream_ready(id, Stream::Stdout, true);
+        prepare(&mut conn);
+        let mut buf = vec![0; room];
+        loop {
+            match conn.poll_transmit(&mut buf) {
+                Transmit::Read { stream, max, .. } => {
+                    return conn.further_read(id, stream, max, room);
+                }
+                Transmit::Frame(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    assert_eq!(further(|_| (), crate::FRAME_MAX), 16_352);
+    // The other stream's turn.
+    let both = |conn: &mut Conn| conn.stream_ready(ExecId::new(1).unwrap(), Stream::Stderr, true);
+    assert_eq!(further(both, crate::FRAME_MAX), 0);
+    // A reply's turn.
+    let ping = |conn: &mut Conn| {
+        conn.stream_ready(ExecId::new(1).unwrap(), Stream::Stdout, true);
+        conn.handle_bytes(&raw(0x02, 0, &7u64.to_le_bytes()))
+            .unwrap();
+    };
+    assert_eq!(further(ping, crate::FRAME_MAX), 0);
+    // No room that the next frame could be sure to fit in.
+    assert_eq!(further(|_| (), 20_000), 0);
+    assert_eq!(further(|_| (), crate::HEADER_LEN + 16_384), 0);
+}

@@ -66,6 +66,30 @@ impl Conn {
         HEADER_LEN.saturating_add(n)
     }
 
+    /// How much more of the stream of a [`Transmit::Read`] may be read by the same call: what the
+    /// frame behind it will take. 0 when another's frame comes next, so that reading on changes
+    /// nothing in the order of frames. `room` is the length of the buffer.
+    ///
+    /// These bytes go behind the room for that frame's header, to offset `2 * HEADER_LEN + max`.
+    /// When the first frame was filled and there are some, a second
+    /// [`output_read`](Self::output_read) with the rest of the buffer frames them.
+    #[must_use]
+    pub fn further_read(&self, id: ExecId, stream: Stream, max: usize, room: usize) -> usize {
+        let rest = room.saturating_sub(HEADER_LEN.saturating_add(max));
+        let Some(exec) = self.execs.get(&id) else {
+            return 0;
+        };
+        let other = match stream {
+            Stream::Stdout => &exec.stderr,
+            Stream::Stderr => &exec.stdout,
+        };
+        if !self.schedule.is_idle() || other.can_be_read() || rest < FRAME_ROOM {
+            return 0;
+        }
+        let first = (max as u64).saturating_add(u64::from(CHUNK_CHARGE));
+        self.read_size(exec.window.available().saturating_sub(first), rest)
+    }
+
     /// Payload of an output frame in a buffer of `room` bytes, with `units` of allowance left.
     fn read_size(&self, units: u64, room: usize) -> usize {
         let window = units.saturating_sub(u64::from(CHUNK_CHARGE));

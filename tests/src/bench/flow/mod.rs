@@ -37,23 +37,6 @@ pub(crate) use stalled::{Case, stand_still};
 const MEMORY_MIB: u32 = 512;
 const MIB: u64 = 1 << 20;
 
-/// What can be measured by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Part {
-    /// Memory bounds; by wall clock alone.
-    Memory,
-    /// Controls under load, and shares.
-    Control,
-    /// Rates of stdout.
-    Stdout,
-    /// Rates of stdin.
-    Stdin,
-    /// One write at a time.
-    Latency,
-    /// Clients of the attach socket that are far away; by wall clock alone.
-    Delayed,
-}
-
 /// How much of each is measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
@@ -85,7 +68,7 @@ impl Plan {
             Clock::Wall => second * share,
             Clock::Instructions => second * share / 10,
         };
-        let (samples, transfers, mib) = if quick { (30, 2, 8) } else { (200, 5, 8) };
+        let (samples, transfers, mib) = if quick { (30, 2, 2) } else { (200, 5, 8) };
         Self {
             clock,
             quick,
@@ -100,37 +83,26 @@ impl Plan {
     }
 }
 
-/// Measures all that the clock can tell, or `only` one part of it, saying on standard error what it
-/// is at. The tables come with what is wrong, if a bound was broken.
-pub(crate) fn run(plan: &Plan, only: Option<Part>) -> Result<(Vec<Table>, Option<String>)> {
+/// Measures all that the clock can tell, saying on standard error what it is at. The tables come
+/// with what is wrong, if a bound was broken.
+pub(crate) fn run(plan: &Plan) -> Result<(Vec<Table>, Option<String>)> {
     let guests = Guests::find()?;
     let runtime = runtime()?;
     let mut tables = Vec::new();
     let mut broken = None;
-    let wanted = |part| only.is_none_or(|only| only == part);
-    if plan.clock == Clock::Wall && wanted(Part::Memory) {
+    if plan.clock == Clock::Wall {
         say("memory bounds");
         let (table, wrong) = bounds::table(plan)?;
         tables.push(table);
         broken = wrong;
     }
-    if wanted(Part::Control) {
-        say("controls and shares");
-        tables.extend(control::tables(plan, &guests, &runtime)?);
-    }
-    if wanted(Part::Stdout) {
-        say("rates of stdout");
-        tables.push(throughput::stdout(plan, &guests, &runtime)?);
-    }
-    if wanted(Part::Stdin) {
-        say("rates of stdin");
-        tables.push(throughput::stdin(plan, &guests, &runtime)?);
-    }
-    if wanted(Part::Latency) {
-        say("latencies");
-        tables.push(latency::table(plan, &guests, &runtime)?);
-    }
-    if plan.clock == Clock::Wall && wanted(Part::Delayed) {
+    say("controls and shares");
+    tables.extend(control::tables(plan, &guests, &runtime)?);
+    say("throughput");
+    tables.extend(throughput::tables(plan, &guests, &runtime)?);
+    say("latencies");
+    tables.push(latency::table(plan, &guests, &runtime)?);
+    if plan.clock == Clock::Wall {
         say("delayed clients");
         tables.push(delayed::table(plan, &guests, &runtime)?);
     }

@@ -20,7 +20,7 @@ use crate::bench::within;
 /// Bytes of a frame's header, which makes a chunk's frame a power of two.
 const HEADER: u32 = 16;
 /// Transfers in writes this small are shorter by the factor beside it.
-const SMALL_WRITES: [(usize, u64); 2] = [(64, 32), (1, 512)];
+const SMALL_WRITES: [(usize, u64); 2] = [(64, 8), (1, 128)];
 
 /// One kind of transfer, and its samples.
 struct Case {
@@ -28,7 +28,8 @@ struct Case {
     vm: usize,
     block: usize,
     bytes: u64,
-    samples: Vec<Sample>,
+    stdout: Vec<Sample>,
+    stdin: Vec<Sample>,
 }
 
 struct Sample {
@@ -36,104 +37,42 @@ struct Sample {
     price: Price,
 }
 
-/// What the bare guest has copied.
-#[derive(Default)]
-struct Copies {
-    /// To a thread that reads it.
-    read: Vec<Sample>,
-    /// To the device, where it is counted.
-    counted: Vec<Sample>,
-}
-
-/// Every kind of transfer, and the VMs between which they take turns.
-struct Transfers {
-    vms: Vec<Vm>,
-    cases: Vec<Case>,
-}
-
-/// `flow_stdout`.
-pub(crate) fn stdout(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<Table> {
-    let mut transfers = Transfers::boot(plan, guests, runtime)?;
+/// `flow_stdout`, `flow_stdin`.
+pub(crate) fn tables(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<Vec<Table>> {
+    let usual = Limits::default();
+    let mut vms = Vec::new();
+    let mut cases = Vec::new();
+    for (name, limits) in all_limits(usual) {
+        vms.push(runtime.block_on(builder(guests, limits).memory_mib(MEMORY_MIB).start())?);
+        cases.push(Case::new(name, vms.len() - 1, BLOCK, plan.bytes));
+    }
+    for (block, shorter) in SMALL_WRITES {
+        let name = format!("defaults, {block}-byte writes");
+        cases.push(Case::new(name, 0, block, plan.bytes / shorter));
+    }
     let mut bare = Bare::boot(&guests.bare)?;
-    let mut copies = Copies::default();
+    let mut copies = Vec::new();
     // One round more: the first touches guest memory that the host has not given yet.
     for round in 0..=plan.transfers {
-        if round == 1 {
-            copies = Copies::default();
-            transfers.forget();
+        let copied = copy(&mut bare, plan.bytes)?;
+        if round > 0 {
+            copies.push(copied);
         }
-        let read = copy(&mut bare, plan.bytes, rates::copy_to_reader)?;
-        copies.read.push(read);
-        let counted = copy(&mut bare, plan.bytes, rates::copy)?;
-        copies.counted.push(counted);
-        transfers.round(runtime, async |vm, case| {
-            stdout_rate(vm.client(), case.bytes, case.block).await
-        })?;
+        for case in &mut cases {
+            let vm = &vms[case.vm];
+            let stdout = runtime.block_on(within(vm, stdout(vm, case)))?;
+            let stdin = runtime.block_on(within(vm, stdin(vm, case)))?;
+            if round > 0 {
+                case.stdout.push(stdout);
+                case.stdin.push(stdin);
+            }
+        }
+    }
+    for vm in vms {
+        runtime.block_on(vm.close());
     }
     runtime.block_on(bare.close());
-    stdout_table(&copies, &transfers.close(runtime))
-}
-
-/// `flow_stdin`.
-pub(crate) fn stdin(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<Table> {
-    let mut transfers = Transfers::boot(plan, guests, runtime)?;
-    for round in 0..=plan.transfers {
-        if round == 1 {
-            transfers.forget();
-        }
-        transfers.round(runtime, async |vm, case| {
-            rates::stdin(vm.client(), case.bytes, case.block).await
-        })?;
-    }
-    stdin_table(&transfers.close(runtime))
-}
-
-impl Transfers {
-    fn boot(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<Self> {
-        let mut vms = Vec::new();
-        let mut cases = Vec::new();
-        for (name, limits) in all_limits(Limits::default()) {
-            vms.push(runtime.block_on(builder(guests, limits).memory_mib(MEMORY_MIB).start())?);
-            cases.push(Case::new(name, vms.len() - 1, BLOCK, plan.bytes));
-        }
-        for (block, shorter) in SMALL_WRITES {
-            let name = format!("defaults, {block}-byte writes");
-            cases.push(Case::new(name, 0, block, plan.bytes / shorter));
-        }
-        Ok(Self { vms, cases })
-    }
-
-    /// One transfer of each kind; `way` gives its rate.
-    fn round(
-        &mut self,
-        runtime: &Runtime,
-        way: impl AsyncFn(&Vm, &Case) -> Result<f64>,
-    ) -> Result<()> {
-        for case in &mut self.cases {
-            let vm = &self.vms[case.vm];
-            let before = (Cpu::now()?, Frames::of(vm));
-            let rate = runtime.block_on(within(vm, way(vm, case)))?;
-            let after = (Cpu::now()?, Frames::of(vm));
-            case.samples.push(Sample {
-                rate,
-                price: Price::between(case.bytes, before, after),
-            });
-        }
-        Ok(())
-    }
-
-    fn forget(&mut self) {
-        for case in &mut self.cases {
-            case.samples.clear();
-        }
-    }
-
-    fn close(self, runtime: &Runtime) -> Vec<Case> {
-        for vm in self.vms {
-            runtime.block_on(vm.close());
-        }
-        self.cases
-    }
+    Ok(vec![stdout_table(&copies, &cases)?, stdin_table(&cases)?])
 }
 
 /// The defaults first, then each limit by itself.
@@ -172,18 +111,35 @@ impl Case {
             vm,
             block,
             bytes,
-            samples: Vec::new(),
+            stdout: Vec::new(),
+            stdin: Vec::new(),
         }
     }
 }
 
-fn copy(
-    bare: &mut Bare,
-    bytes: u64,
-    way: impl FnOnce(&mut Bare, u64) -> Result<f64>,
-) -> Result<Sample> {
+async fn stdout(vm: &Vm, case: &Case) -> Result<Sample> {
+    let before = (Cpu::now()?, Frames::of(vm));
+    let rate = stdout_rate(vm.client(), case.bytes, case.block).await?;
+    let after = (Cpu::now()?, Frames::of(vm));
+    Ok(Sample {
+        rate,
+        price: Price::between(case.bytes, before, after),
+    })
+}
+
+async fn stdin(vm: &Vm, case: &Case) -> Result<Sample> {
+    let before = (Cpu::now()?, Frames::of(vm));
+    let rate = rates::stdin(vm.client(), case.bytes, case.block).await?;
+    let after = (Cpu::now()?, Frames::of(vm));
+    Ok(Sample {
+        rate,
+        price: Price::between(case.bytes, before, after),
+    })
+}
+
+fn copy(bare: &mut Bare, bytes: u64) -> Result<Sample> {
     let before = (Cpu::now()?, Frames::default());
-    let rate = way(bare, bytes)?;
+    let rate = rates::copy(bare, bytes)?;
     let after = (Cpu::now()?, Frames::default());
     Ok(Sample {
         rate,
@@ -196,19 +152,18 @@ fn median(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Result<f64> {
     Ok(Samples::new("a transfer", samples.iter().map(of).collect())?.median())
 }
 
-fn stdout_table(copies: &Copies, cases: &[Case]) -> Result<Table> {
+fn stdout_table(copies: &[Sample], cases: &[Case]) -> Result<Table> {
     let mut table = Table::new(
         "flow_stdout",
         format!(
             "A command writes to its stdout, {} KiB at a time unless said, and the application \
              reads as fast as it can; {} MiB, the median of {}. Beside it a guest without an agent \
-             that copies the same writer's pipe to the port, {} KiB at a time, where a thread reads \
-             it or nobody does. Chunks and \
+             that copies the same writer's pipe to the port, {} KiB at a time. Chunks and \
              acknowledgements are all frames on the port, those of start and end among them; \
              processor time is that of the threads that run guests, and of all others.",
             BLOCK >> 10,
             cases.first().map_or(0, |case| case.bytes / MIB),
-            copies.read.len(),
+            copies.len(),
             WRITE >> 10,
         ),
         &[
@@ -221,24 +176,18 @@ fn stdout_table(copies: &Copies, cases: &[Case]) -> Result<Table> {
             "host ms/MiB",
         ],
     );
-    let bare = median(&copies.read, |copy| copy.rate)?;
-    for (name, samples) in [
-        ("bare copy", &copies.read),
-        ("bare copy that nobody reads", &copies.counted),
-    ] {
-        let rate = median(samples, |copy| copy.rate)?;
-        table.row([
-            name.into(),
-            rate.into(),
-            (rate / bare).into(),
-            Cell::Nothing,
-            Cell::Nothing,
-            median(samples, |copy| copy.price.vcpus)?.into(),
-            median(samples, |copy| copy.price.host)?.into(),
-        ]);
-    }
+    let bare = median(copies, |copy| copy.rate)?;
+    table.row([
+        "bare copy".into(),
+        bare.into(),
+        1.0.into(),
+        Cell::Nothing,
+        Cell::Nothing,
+        median(copies, |copy| copy.price.vcpus)?.into(),
+        median(copies, |copy| copy.price.host)?.into(),
+    ]);
     for case in cases {
-        let samples = &case.samples;
+        let samples = &case.stdout;
         let rate = median(samples, |sample| sample.rate)?;
         table.row([
             case.name.as_str().into(),
@@ -270,7 +219,7 @@ fn stdin_table(cases: &[Case]) -> Result<Table> {
     );
     let mut usual = None;
     for case in cases {
-        let samples = &case.samples;
+        let samples = &case.stdin;
         let rate = median(samples, |sample| sample.rate)?;
         table.row([
             case.name.as_str().into(),

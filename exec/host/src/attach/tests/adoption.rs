@@ -152,12 +152,10 @@ fn what_is_left_waits_at_its_allowance_and_holds_its_slot_until_it_is_adopted() 
         part(&attached, client);
         attached.vm.command(ended, |command| command.exit = Some(7));
         attached.vm.hub.ping(1);
-        let limits = attached.vm.hub.limits();
-        let limit = u64::from(limits.output_limit);
-        let chunk = u64::from(limits.output_chunk_size) + 256;
+        let limit = u64::from(attached.vm.hub.limits().output_limit);
         wait_until("the stall", || {
             let view = attached.vm.hub.inspect();
-            limit - view.executions[0].output_received < chunk
+            limit - view.executions[0].output_received < 16_384 + 256
                 && view.executions[1].phase == "ended"
         });
         let client = attached.client().await;

@@ -37,7 +37,7 @@ fn each_rule_that_a_guest_breaks_ends_its_execution() {
     let attacks: [Attack; 8] = [
         ("empty chunk", |id| vec![raw(0x91, id.get(), b"")]),
         ("chunk too large", |id| {
-            vec![raw(0x92, id.get(), &[0; 1001])]
+            vec![raw(0x92, id.get(), &[0; 16385])]
         }),
         ("second Started", |id| vec![raw(0x90, id.get(), &[0; 4])]),
         ("ack beyond", |id| {
@@ -53,11 +53,7 @@ fn each_rule_that_a_guest_breaks_ends_its_execution() {
         }),
     ];
     for (name, frames) in attacks {
-        // Below the ceiling of frames, so that a chunk can be too large without breaking framing.
-        let mut pair = Pair::new(Limits {
-            output_chunk_size: 1000,
-            ..Limits::default()
-        });
+        let mut pair = pair();
         let id = pair.running(Stdin::Pipe);
         for frame in frames(id) {
             pair.host_receives(&frame, frame.len() - HEADER_LEN);
