@@ -111,8 +111,8 @@ impl<'a> ImageBuilder<'a> {
         self
     }
 
-    /// Builds the image of a root. The same source, times included, gives the same digest; where the cache has that
-    /// image already, it stays.
+    /// Builds the image of a root. The same source, times included, gives the same digest; where the
+    /// cache has that image already, it stays.
     ///
     /// # Errors
     /// [`Error::ImageName`]; [`Error::Archive`] and [`Error::ContainerImage`] for a source that is

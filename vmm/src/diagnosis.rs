@@ -140,7 +140,9 @@ fn likely_cause(
         (Drivers::Neither, StopReason::BootDeadline { halted: true, .. }) => {
             return Some(
                 "the kernel ran to its end without finding the console device and cannot switch \
-                 the machine off: build it with CONFIG_ACPI=y and CONFIG_PCI=y",
+                 the machine off: build it with CONFIG_ACPI=y and CONFIG_PCI=y; vCPUs that all wait \
+                 for a lock halt likewise: `earlyprintk=serial loglevel=7` on the command line shows \
+                 how far it came",
             );
         }
         (Drivers::Neither, _) if stuck => {

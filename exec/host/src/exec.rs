@@ -180,8 +180,9 @@ impl Exec {
         self
     }
 
-    /// Who runs the command: `app`, `1000`, `app:staff` or `1000:1001`. If never called it is whom
-    /// the VM's image names, else root.
+    /// Who runs the command: `app`, `1000`, `app:staff` or `1000:1001`. If never called it is the
+    /// client's own ([`Client::with_user`](crate::Client::with_user)), else whom the VM's image names,
+    /// else root.
     ///
     /// Looked up in the guest's own `/etc/passwd` and `/etc/group`. A user with an entry there has
     /// its groups, and its `HOME`, `USER`, `LOGNAME` and `SHELL` where the environment has none; a
