@@ -16,9 +16,9 @@ use crate::{arrows, fuzz, lint, place, setup, vm_tests};
 const VM_TESTS: &str = "forebay-tests";
 /// Of these, the one that boots the distribution's kernel too: its files are large to carry along.
 const KERNEL_TESTS: &str = "kernels";
-/// Begun first, so that none of them is left for the end, where nothing runs beside it.
+/// Of these, those begun first, so that none of them is left for the end, where nothing runs beside it.
 const LONGEST: [&str; 4] = ["commands", "snapshot", "processes", "hostile"];
-/// Its benchmark, which tells them what memory is held; the variable names it to them.
+/// That package's benchmark, which tells them what memory is held; the variable names it to them.
 const BENCH: (&str, &str) = ("FOREBAY_BENCH", "forebay-bench");
 
 #[derive(Args)]

@@ -99,8 +99,9 @@ pub struct RigOutcome {
 impl RigOutcome {
     /// Whether the emulator may have broken a guest of this run: it stored L1's own registers as the
     /// guest's, or the guest died of a triple fault. [Several
-    /// processors](RigCommand::processors) bring both out now and then, and a failure of such a run says
-    /// nothing about the program unless it repeats. L1's kernel is the witness: the first few such exits of guests, as it traced them.
+    /// processors](RigCommand::processors) bring both out now and then, and a failure of such a run
+    /// says nothing about the program unless it repeats. L1's kernel is the witness: the first few
+    /// such exits of guests, as it traced them.
     #[must_use]
     pub fn emulator_at_fault(&self) -> &[String] {
         &self.mixed_up

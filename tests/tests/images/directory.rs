@@ -1,13 +1,13 @@
 //! A directory as a guest, and how much memory it needs.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 
 use forebay::{StartError, Vm};
 use forebay_images::Source;
 use forebay_tests::{CEILING, TestVm, Within, scaled, sha256, turn};
 
-use super::fixture::{Place, busybox};
+use super::fixture::Place;
 
 /// Much beside a kernel and little beside the memory of a test machine, in MiB.
 const LARGE: usize = 48;
@@ -16,14 +16,7 @@ const LARGE: usize = 48;
 async fn a_directory_boots_in_the_least_memory_that_is_said_and_is_refused_in_less() {
     let _turn = turn().await;
     let place = Place::new();
-    let root = place.dir.path().join("root");
-    fs::create_dir_all(root.join("bin")).unwrap();
-    let program = root.join("bin/busybox");
-    fs::write(&program, busybox()).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    for applet in ["sh", "sha256sum", "cat"] {
-        symlink("busybox", root.join("bin").join(applet)).unwrap();
-    }
+    let root = place.root(&["sh", "sha256sum", "cat"]);
     // Not its turn: the agent is PID 1.
     symlink("bin/busybox", root.join("init")).unwrap();
     let large: Vec<u8> = (0..LARGE << 18)

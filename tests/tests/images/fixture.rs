@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use cpio::newc::Reader;
@@ -30,7 +31,7 @@ const APPLETS: [&str; 14] = [
 ];
 
 /// The busybox of the image that tests boot.
-pub(crate) fn busybox() -> Vec<u8> {
+fn busybox() -> Vec<u8> {
     let image = forebay_tests::image();
     for layer in image.initramfs() {
         let mut archive = BufReader::new(File::open(layer).unwrap());
@@ -64,7 +65,7 @@ impl Place {
         let images = place.cache().root().join("images");
         fs::create_dir_all(&images).unwrap();
         let default = fs::canonicalize(forebay_tests::image().directory()).unwrap();
-        std::os::unix::fs::symlink(default, images.join("default")).unwrap();
+        symlink(default, images.join("default")).unwrap();
         place
     }
 
@@ -78,6 +79,19 @@ impl Place {
         ImageBuilder::new(&cache, foundation)
             .build(source, &Quiet)
             .unwrap()
+    }
+
+    /// A directory with busybox and these of its commands.
+    pub(crate) fn root(&self, applets: &[&str]) -> PathBuf {
+        let root = self.dir.path().join("root");
+        fs::create_dir_all(root.join("bin")).unwrap();
+        let program = root.join("bin/busybox");
+        fs::write(&program, busybox()).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        for applet in applets {
+            symlink("busybox", root.join("bin").join(applet)).unwrap();
+        }
+        root
     }
 
     /// An OCI image layout of [`layers`], with this configuration.

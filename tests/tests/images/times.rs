@@ -1,7 +1,6 @@
 //! The times of an image's files.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +8,7 @@ use forebay::Vm;
 use forebay_images::Source;
 use forebay_tests::{CEILING, TestVm, Within, scaled, turn};
 
-use super::fixture::{Place, busybox};
+use super::fixture::Place;
 
 /// What the guest says: the directory keeps its time though files were put into it, and the names of
 /// one file have one time.
@@ -24,15 +23,8 @@ const TIMES: &str = "\
 async fn a_file_of_an_image_has_its_own_time_in_the_guest() {
     let _turn = turn().await;
     let place = Place::new();
-    let root = place.dir.path().join("root");
-    fs::create_dir_all(root.join("bin")).unwrap();
+    let root = place.root(&["sh", "stat"]);
     fs::create_dir(root.join("srv")).unwrap();
-    let program = root.join("bin/busybox");
-    fs::write(&program, busybox()).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    for applet in ["sh", "stat"] {
-        symlink("busybox", root.join("bin").join(applet)).unwrap();
-    }
     for (name, seconds) in [
         ("module", 1_111_111_111),
         // No file system of this host cuts it.

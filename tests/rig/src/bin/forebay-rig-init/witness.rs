@@ -1,8 +1,8 @@
 //! Notices when the emulator has broken a guest.
 //!
 //! The emulator's virtualisation extension has faults that several emulated processors bring out,
-//! about once in some minutes of busy guests. In one of them L1's registers are stored as the guest's when
-//! it leaves: from then on that guest executes L1's addresses in L1's page tables, and hangs. KVM's
+//! about once in some minutes of busy guests. In one of them L1's registers are stored as the guest's
+//! when it leaves: from then on that guest executes L1's addresses in L1's page tables, and hangs. KVM's
 //! exit then names the address behind L1's own `vmrun` instruction as the guest's, which no sound
 //! guest can have. In the other the guest dies of a triple fault. A guest may do that of its own
 //! accord, but then it does so every time, so that whoever repeats a run for it sees it again. A kernel
