@@ -211,10 +211,12 @@ impl Hub {
         let mut inner = self.lock();
         let due = inner.take_due();
         let idle = inner.conn.active() == 0;
+        let alarm = self.link.get().and_then(|_| inner.due_alarm());
         drop(inner);
         if idle {
             self.chunks.release();
         }
+        self.tell_alarm(alarm);
         self.carry_out(due);
     }
 
@@ -301,10 +303,7 @@ impl Hub {
         let due = inner.take_due();
         let idle = inner.conn.active() == 0;
         let kick = self.link.get().filter(|_| inner.due_kick());
-        let alarm = self
-            .link
-            .get()
-            .and_then(|link| Some((link, inner.due_alarm()?)));
+        let alarm = self.link.get().and_then(|_| inner.due_alarm());
         drop(inner);
         if idle {
             self.chunks.release();
@@ -313,18 +312,23 @@ impl Hub {
         if let Some(link) = kick.and_then(Weak::upgrade) {
             link.transmit();
         }
-        if let Some((link, at)) = alarm
-            && let Some(at) = clock::instant(at)
-            && let Some(link) = link.upgrade()
-        {
-            link.expire_at(at);
-        }
+        self.tell_alarm(alarm);
         self.carry_out(due);
         outcome
     }
 
-    fn carry_out(&self, due: Due) {
-        due.carry_out(&self.ready, &self.control_room, &self.rest, &self.looked);
+    fn tell_alarm(&self, alarm: Option<Duration>) {
+        if let Some(at) = alarm.and_then(clock::instant)
+            && let Some(link) = self.link.get().and_then(Weak::upgrade)
+        {
+            link.expire_at(at);
+        }
+    }
+
+    fn carry_out(&self, due: Option<Due>) {
+        if let Some(due) = due {
+            due.carry_out(&self.ready, &self.control_room, &self.rest, &self.looked);
+        }
     }
 
     /// Does one thing under the lock for the device, which holds locks of its own: whom it

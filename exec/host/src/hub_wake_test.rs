@@ -4,10 +4,44 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
+use forebay_exec_proto::host::COALESCED_WITHIN;
+use forebay_exec_proto::{FRAME_MAX, HEADER_LEN};
+
+use crate::clock;
 use crate::fake_guest::{ByHand, FakeVm, inside, without_deadlock};
 use crate::{
     ControlError, ExecError, ExecEvent, ExecHandle, FailureKind, Signal, Stdin, WriteError,
 };
+
+#[test]
+fn a_sleeping_reader_of_bulk_is_woken_in_time_though_nothing_follows() {
+    let vm = FakeVm::new();
+    let mut stall = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+    let id = stall.id();
+    assert!(matches!(
+        vm.run(stall.recv()),
+        Some(ExecEvent::Started { .. })
+    ));
+    let mut recv = ByHand::new(stall.recv());
+    assert!(recv.poll().is_pending());
+    recv.woken.take();
+    assert!(vm.alarms().is_empty());
+
+    let chain = FRAME_MAX - 2 * HEADER_LEN;
+    vm.command(id, |command| command.out[0].extend(vec![0; chain]));
+    vm.settle();
+    assert!(!recv.woken.is_set(), "more of it may come");
+    let alarms = vm.alarms();
+    assert_eq!(alarms.len(), 1);
+    assert!(alarms[0] <= std::time::Instant::now() + COALESCED_WITHIN);
+    clock::advance(COALESCED_WITHIN);
+    assert_eq!(vm.hub.expire(), None);
+    assert!(recv.woken.is_set());
+    assert!(matches!(
+        recv.poll(),
+        Poll::Ready(Some(ExecEvent::Stdout(_)))
+    ));
+}
 
 #[test]
 fn every_waiting_caller_wakes_with_the_reason_when_the_vm_is_gone() {

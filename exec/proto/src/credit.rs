@@ -101,17 +101,16 @@ impl Sender {
 
 /// The end that holds data until it is consumed.
 ///
-/// A total is worth saying when the sender may be short of credit. As long as less than half of
-/// the window is under way in the sender's eyes, a release can wait for the next one: the sender
-/// has room, and an announcement would only interrupt it. Beyond that a quarter of the window is
+/// A total is worth saying when the sender may be short of credit. As long as it has room, a release
+/// can wait for the next one, since an announcement would only interrupt it: half of the window is
 /// said together. Once the sender has an eighth left or can send nothing more, every release is due
 /// at once, so one that stands still never waits for a batch to fill.
 #[derive(Debug, Clone)]
 pub struct Receiver {
     limit: u64,
-    /// Units under way in the sender's eyes below which nothing needs to be said.
-    quiet: u64,
-    /// Units under way from which on every release is said.
+    /// Units released that are said together while the sender has room.
+    batch: u64,
+    /// Units under way in the sender's eyes from which on every release is said.
     urgent: u64,
     received: u64,
     released: u64,
@@ -128,7 +127,7 @@ impl Receiver {
         let stuck = limit.saturating_sub(u64::from(least).saturating_sub(1));
         let urgent = stuck.min(limit.saturating_sub(limit / 8));
         Self {
-            quiet: urgent.min(limit / 2),
+            batch: urgent.min(limit / 2),
             urgent,
             ..Self::eager(limit)
         }
@@ -145,7 +144,7 @@ impl Receiver {
     #[must_use]
     pub fn telling_nothing(limit: u32) -> Self {
         Self {
-            quiet: u64::MAX,
+            batch: u64::MAX,
             urgent: u64::MAX,
             ..Self::eager(u64::from(limit))
         }
@@ -154,7 +153,7 @@ impl Receiver {
     const fn eager(limit: u64) -> Self {
         Self {
             limit,
-            quiet: 0,
+            batch: 0,
             urgent: 0,
             received: 0,
             released: 0,
@@ -164,7 +163,7 @@ impl Receiver {
 
     /// From here on nothing is due: there is no sender any more.
     pub fn hush(&mut self) {
-        (self.quiet, self.urgent) = (u64::MAX, u64::MAX);
+        (self.batch, self.urgent) = (u64::MAX, u64::MAX);
     }
 
     /// Units received and not consumed.
@@ -183,7 +182,7 @@ impl Receiver {
     /// [told nothing](Self::telling_nothing) does not wait to be.
     #[must_use]
     pub fn promised(&self) -> u64 {
-        if self.quiet == u64::MAX {
+        if self.batch == u64::MAX {
             return self.available();
         }
         self.limit
@@ -239,9 +238,7 @@ impl Receiver {
     pub fn due(&self) -> bool {
         let unsaid = self.released.saturating_sub(self.said);
         let under_way = self.received.saturating_sub(self.said);
-        // In between a reader that has fallen behind would say each of its reads by itself.
-        let worth_it = under_way >= self.quiet && unsaid >= self.quiet / 2;
-        unsaid > 0 && (worth_it || under_way >= self.urgent)
+        unsaid > 0 && (unsaid >= self.batch || under_way >= self.urgent)
     }
 
     /// The total to tell now; from here on it counts as told. Reading it when the frame is

@@ -71,36 +71,37 @@ fn a_total_that_would_pass_the_counter_is_refused() {
         received: u64::MAX - 1,
         released: u64::MAX - 1,
         said: 0,
-        quiet: 0,
+        batch: 0,
         urgent: 0,
     };
     assert_eq!(receiver.charge(2), Err(CreditError));
 }
 
 #[test]
-fn a_release_is_not_worth_saying_while_the_sender_has_half_its_window() {
+fn half_of_the_window_is_said_together() {
     let mut credit = Receiver::new(1000, 1);
     credit.charge(499).unwrap();
     credit.release(499).unwrap();
     assert!(!credit.due(), "the sender has 501 left");
     credit.charge(1).unwrap();
-    assert!(credit.due(), "a charge can make a total due");
-    assert_eq!(credit.say(), 499);
+    credit.release(1).unwrap();
+    assert!(credit.due());
+    assert_eq!(credit.say(), 500);
     assert!(!credit.due());
 }
 
 #[test]
-fn a_reader_that_has_fallen_behind_says_a_quarter_of_the_window_together() {
+fn every_release_is_said_while_the_sender_has_an_eighth_left() {
     let mut credit = Receiver::new(1000, 1);
-    credit.charge(800).unwrap();
-    credit.release(249).unwrap();
-    assert!(!credit.due(), "the sender has 200 left");
+    credit.charge(874).unwrap();
+    credit.release(499).unwrap();
+    assert!(!credit.due(), "the sender has 126 left");
+    credit.charge(1).unwrap();
+    assert!(credit.due(), "a charge can make a total due");
+    credit.say();
+    credit.charge(499).unwrap();
     credit.release(1).unwrap();
     assert!(credit.due());
-    credit.say();
-    credit.charge(325).unwrap();
-    credit.release(1).unwrap();
-    assert!(credit.due(), "the sender has an eighth left");
 }
 
 #[test]

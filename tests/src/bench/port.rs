@@ -24,11 +24,21 @@ pub(crate) trait Port {
     fn take(&mut self, bytes: u64) -> Result<()>;
 }
 
+/// The child whose pipe the server copies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Writer {
+    /// A child like any.
+    Free,
+    /// In control groups like those of a command, which account for the memory of its pipe. That is
+    /// the price of containing it, not of its output's flow control.
+    Contained,
+}
+
 /// What the server is to do.
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     Write,
-    Copy,
+    Copy(Writer),
     Read,
     Echo,
 }
@@ -37,7 +47,8 @@ fn command(operation: Operation, size: u32, amount: u64) -> [u8; COMMAND] {
     let mut bytes = [0; COMMAND];
     bytes[0] = match operation {
         Operation::Write => b'w',
-        Operation::Copy => b'c',
+        Operation::Copy(Writer::Free) => b'c',
+        Operation::Copy(Writer::Contained) => b'k',
         Operation::Read => b'r',
         Operation::Echo => b'e',
     };
@@ -58,8 +69,8 @@ pub(crate) fn write_rate(port: &mut dyn Port, size: u32, amount: u64) -> Result<
 /// The command that has the guest copy `amount` bytes from a child's pipe into writes of at most
 /// `size`. How many writes that makes depends on the pipe, so only a port that tells payload from
 /// headers can wait for it.
-pub(crate) fn copy_command(size: u32, amount: u64) -> [u8; COMMAND] {
-    command(Operation::Copy, size, amount)
+pub(crate) fn copy_command(writer: Writer, size: u32, amount: u64) -> [u8; COMMAND] {
+    command(Operation::Copy(writer), size, amount)
 }
 
 /// Sends the guest `amount` bytes, which it reads 64 KiB at a time; the rate in MiB/s until it says

@@ -239,14 +239,17 @@ impl Inner {
             .min()
     }
 
-    /// Takes what has to be done outside the lock.
-    pub(super) fn take_due(&mut self) -> Due {
+    /// Takes what has to be done outside the lock, if there is something.
+    pub(super) fn take_due(&mut self) -> Option<Due> {
         let mut dropped = self.conn.take_dropped();
         dropped.append(&mut self.returned);
-        Due {
+        if dropped.is_empty() && self.wakes.is_empty() {
+            return None;
+        }
+        Some(Due {
             wakes: mem::take(&mut self.wakes),
             dropped,
-        }
+        })
     }
 
     /// The device has let go of the frame that it was given last.
@@ -256,6 +259,9 @@ impl Inner {
 
     /// Drains the connection's notices into `wakes`.
     pub(super) fn collect(&mut self) {
+        if !self.conn.has_notices() {
+            return;
+        }
         let wakes = &mut self.wakes;
         while let Some(notice) = self.conn.poll_notice() {
             match notice {

@@ -30,6 +30,27 @@ pub(super) struct Wakes {
     pub(super) ended: Option<String>,
 }
 
+impl Wakes {
+    /// Whether it concerns nobody.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self {
+            tasks,
+            ready,
+            control,
+            looked,
+            rest,
+            frozen,
+            agent,
+            legacy,
+            ended,
+        } = self;
+        let said = [frozen, agent, legacy, ended];
+        tasks.is_empty()
+            && !(*ready || *control || *looked || *rest)
+            && said.iter().all(|text| text.is_none())
+    }
+}
+
 /// What is left to do when no lock is held.
 pub(super) struct Due {
     pub(super) wakes: Wakes,

@@ -131,14 +131,18 @@ impl Conn {
     /// `None` while [time is held](Self::hold_time).
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        let (at, _) = self.deadlines.first()?;
-        self.time.on_clock(*at)
+        let deadline = self.deadlines.first().map(|(at, _)| *at);
+        let next = [deadline, self.coalesced_until()];
+        self.time.on_clock(next.into_iter().flatten().min()?)
     }
 
     /// Kills what has had its time by `now` of the same clock, and gives notice of what should have
     /// ended since.
     pub fn expire(&mut self, now: Duration) {
         let now = self.time.at(now);
+        if self.coalesced_until().is_some_and(|at| at <= now) {
+            self.notice_all();
+        }
         while let Some((at, id)) = self.deadlines.first().copied()
             && at <= now
         {

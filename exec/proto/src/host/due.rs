@@ -32,6 +32,14 @@ impl Conn {
         self.schedule_request();
     }
 
+    /// Its reader took something: an acknowledgement may be due, and of one that has ended the slot.
+    pub(super) fn released(&mut self, id: ExecId) {
+        self.schedule_ack(id);
+        if self.execs.get(&id).is_some_and(Exec::ended) {
+            self.settle(id);
+        }
+    }
+
     /// Gives the slot back once the guest is done and nothing is retained, and drops the entry
     /// once no handle is left. Called after everything that can make either true; a slot is
     /// given back exactly once because `admitted` is.

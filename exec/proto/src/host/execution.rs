@@ -265,6 +265,9 @@ pub(super) struct Exec {
     pub(super) in_acks: bool,
     pub(super) in_slots: bool,
     pub(super) notice: u16,
+    /// Bits of `notice` that wait for more output.
+    pub(super) held_back: u16,
+    pub(super) in_coalesced: bool,
 }
 
 impl Exec {
@@ -316,6 +319,8 @@ impl Exec {
             in_acks: false,
             in_slots: false,
             notice: 0,
+            held_back: 0,
+            in_coalesced: false,
         }
     }
 

@@ -25,6 +25,7 @@
 //! and whoever drives the connection usually holds a lock: they wait in
 //! [`Conn::take_dropped`].
 
+mod coalesce;
 mod command;
 mod config;
 mod deadline;
@@ -54,6 +55,7 @@ use crate::limits::Limits;
 use crate::message::{Ready, TerminalSize};
 use crate::schedule::Scheduler;
 
+pub use coalesce::WITHIN as COALESCED_WITHIN;
 pub use command::{ControlError, Start, StartError, Stdin, WriteError};
 pub use config::{Clock, Config, ConfigError};
 pub use deadline::{CONFIRM_WITHIN, TIMEOUT_MAX, TIMEOUT_STAGE};
@@ -65,6 +67,7 @@ pub use saved::{Progress, RestoreError, RestoreOptions, SaveError, SavedConn};
 pub use stall::Stalls;
 pub use time::Time;
 
+use coalesce::Coalesced;
 use execution::{Exec, Peer};
 use inspect::Look;
 use quiesce::Rest;
@@ -237,6 +240,8 @@ pub struct Conn {
     dropped: Vec<Bytes>,
     /// Executions with notice bits set, each once.
     noticed: VecDeque<ExecId>,
+    /// Notices of output that wait for more of it.
+    coalesced: Coalesced,
     control_room: bool,
     ready_notice: Option<Ready>,
     pong_notice: Option<u64>,
@@ -277,6 +282,7 @@ impl Conn {
             pings: 0,
             dropped: Vec::new(),
             noticed: VecDeque::new(),
+            coalesced: Coalesced::default(),
             control_room: false,
             ready_notice: None,
             pong_notice: None,
@@ -359,6 +365,19 @@ impl Conn {
         }
     }
 
+    /// Whether [`poll_notice`](Self::poll_notice) may have something: most frames change nothing that
+    /// anybody is told.
+    #[must_use]
+    pub fn has_notices(&self) -> bool {
+        !self.noticed.is_empty()
+            || self.ready_notice.is_some()
+            || self.pong_notice.is_some()
+            || self.rest.has_notice()
+            || self.control_room
+            || self.looked
+            || self.closed_notice.is_some()
+    }
+
     /// Takes the next notice. Each execution stands in line at most once, with all its bits.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         if let Some(ready) = self.ready_notice.take() {
@@ -417,7 +436,7 @@ impl Conn {
             if exec.notice == 0 {
                 self.noticed.push_back(id);
             }
-            exec.notice |= bits;
+            exec.notice |= bits | mem::take(&mut exec.held_back);
         }
     }
 }

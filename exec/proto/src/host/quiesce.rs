@@ -130,6 +130,10 @@ impl Rest {
         }
     }
 
+    pub(super) fn has_notice(&self) -> bool {
+        self.quiesced.is_some() || self.renewed.is_some()
+    }
+
     pub(super) fn take_notice(&mut self) -> Option<Notice> {
         let quiesced = self.quiesced.take();
         if let Some((seq, error)) = quiesced {

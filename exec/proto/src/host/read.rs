@@ -82,8 +82,7 @@ impl Conn {
         let exec = self.execs.get_mut(&id)?;
         let chunk = exec.output(stream).pop()?;
         exec.consume(chunk.data.len(), true);
-        self.schedule_ack(id);
-        self.settle(id);
+        self.released(id);
         Some(chunk.data)
     }
 
@@ -104,8 +103,7 @@ impl Conn {
             copied = copied.saturating_add(n);
         }
         if copied > 0 {
-            self.schedule_ack(id);
-            self.settle(id);
+            self.released(id);
             return Read::Data(copied);
         }
         if exec.terminal.is_some() {

@@ -44,6 +44,7 @@ impl Conn {
         if len > rest {
             return Verdict::Close("frame crosses the end of its descriptor chain");
         }
+        self.note_frame(len, rest);
         if len > FRAME_MAX.saturating_sub(HEADER_LEN) {
             return Verdict::Close("frame exceeds the 32768-byte ceiling");
         }
@@ -347,13 +348,13 @@ impl Conn {
             self.schedule_ack(id);
             return;
         }
-        let seq = exec.next_seq();
+        let (seq, len) = (exec.next_seq(), payload.len());
         exec.output(stream).push(Chunk::new(seq, payload));
         let bit = match stream {
             Stream::Stdout => what::STDOUT,
             Stream::Stderr => what::STDERR,
         };
-        self.notice(id, bit);
+        self.notice_output(id, bit, len);
     }
 
     /// The guest broke a rule of this execution with a frame of this kind: it fails for the

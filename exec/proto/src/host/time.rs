@@ -50,6 +50,11 @@ impl Time {
         }
     }
 
+    /// Whether it stands still.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     fn hold(&mut self) {
         self.held = Some(self.now());
     }
@@ -71,8 +76,11 @@ impl Conn {
     /// The guest stands still, which is nobody's time: what executions have left of theirs, and how
     /// long they have waited, stays as it is until [`release_time`](Self::release_time). Doing it
     /// again is fine.
+    ///
+    /// No notice is held back meanwhile: what a reader was to be told with is not to come.
     pub fn hold_time(&mut self) {
         self.time.hold();
+        self.notice_all();
     }
 
     /// The guest goes on. Ask for the [next deadline](Self::next_deadline), which there was none of

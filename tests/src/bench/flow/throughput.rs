@@ -1,7 +1,8 @@
 //! Rates of stdout and stdin over windows, chunks and write sizes, and what each costs.
 //!
 //! One VM per pair of window and chunk, all of them alive, so that transfers of every kind are taken
-//! in turn. Beside them a bare guest that copies the same writer's pipe to its port.
+//! in turn. Beside them a bare guest that copies the same writer's pipe to its port, with and without
+//! the control groups that a command has.
 
 use anyhow::Result;
 use forebay::{Limits, Vm};
@@ -12,6 +13,7 @@ use crate::bench::commands::stdout_rate;
 use crate::bench::flow::price::{Cpu, Frames, Price};
 use crate::bench::flow::{MIB, Plan, builder};
 use crate::bench::guest::{Guests, MEMORY_MIB};
+use crate::bench::port::Writer;
 use crate::bench::rates::{self, BLOCK, WRITE};
 use crate::bench::statistics::Samples;
 use crate::bench::table::{Cell, Table};
@@ -37,6 +39,13 @@ struct Sample {
     price: Price,
 }
 
+/// Transfers without an agent.
+#[derive(Default)]
+struct Copies {
+    free: Vec<Sample>,
+    contained: Vec<Sample>,
+}
+
 /// `flow_stdout`, `flow_stdin`.
 pub(crate) fn tables(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<Vec<Table>> {
     let usual = Limits::default();
@@ -51,12 +60,14 @@ pub(crate) fn tables(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<
         cases.push(Case::new(name, 0, block, plan.bytes / shorter));
     }
     let mut bare = Bare::boot(&guests.bare)?;
-    let mut copies = Vec::new();
+    let mut copies = Copies::default();
     // One round more: the first touches guest memory that the host has not given yet.
     for round in 0..=plan.transfers {
-        let copied = copy(&mut bare, plan.bytes)?;
+        let free = copy(&mut bare, Writer::Free, plan.bytes)?;
+        let contained = copy(&mut bare, Writer::Contained, plan.bytes)?;
         if round > 0 {
-            copies.push(copied);
+            copies.free.push(free);
+            copies.contained.push(contained);
         }
         for case in &mut cases {
             let vm = &vms[case.vm];
@@ -137,9 +148,9 @@ async fn stdin(vm: &Vm, case: &Case) -> Result<Sample> {
     })
 }
 
-fn copy(bare: &mut Bare, bytes: u64) -> Result<Sample> {
+fn copy(bare: &mut Bare, writer: Writer, bytes: u64) -> Result<Sample> {
     let before = (Cpu::now()?, Frames::default());
-    let rate = rates::copy(bare, bytes)?;
+    let rate = rates::copy(bare, writer, bytes)?;
     let after = (Cpu::now()?, Frames::default());
     Ok(Sample {
         rate,
@@ -152,40 +163,50 @@ fn median(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Result<f64> {
     Ok(Samples::new("a transfer", samples.iter().map(of).collect())?.median())
 }
 
-fn stdout_table(copies: &[Sample], cases: &[Case]) -> Result<Table> {
+fn stdout_table(copies: &Copies, cases: &[Case]) -> Result<Table> {
     let mut table = Table::new(
         "flow_stdout",
         format!(
             "A command writes to its stdout, {} KiB at a time unless said, and the application \
              reads as fast as it can; {} MiB, the median of {}. Beside it a guest without an agent \
-             that copies the same writer's pipe to the port, {} KiB at a time. Chunks and \
+             that copies the same writer's pipe to the port, {} KiB at a time; *contained*: the writer \
+             is in control groups as a command is, and only the flow differs. Chunks and \
              acknowledgements are all frames on the port, those of start and end among them; \
              processor time is that of the threads that run guests, and of all others.",
             BLOCK >> 10,
             cases.first().map_or(0, |case| case.bytes / MIB),
-            copies.len(),
+            copies.free.len(),
             WRITE >> 10,
         ),
         &[
             "case",
             "MiB/s",
             "x bare copy",
+            "x contained",
             "chunks/MiB",
             "acks/MiB",
             "vCPU ms/MiB",
             "host ms/MiB",
         ],
     );
-    let bare = median(copies, |copy| copy.rate)?;
-    table.row([
-        "bare copy".into(),
-        bare.into(),
-        1.0.into(),
-        Cell::Nothing,
-        Cell::Nothing,
-        median(copies, |copy| copy.price.vcpus)?.into(),
-        median(copies, |copy| copy.price.host)?.into(),
-    ]);
+    let bare = median(&copies.free, |copy| copy.rate)?;
+    let floor = median(&copies.contained, |copy| copy.rate)?;
+    for (name, samples) in [
+        ("bare copy", &copies.free),
+        ("bare copy, contained", &copies.contained),
+    ] {
+        let rate = median(samples, |copy| copy.rate)?;
+        table.row([
+            name.into(),
+            rate.into(),
+            (rate / bare).into(),
+            (rate / floor).into(),
+            Cell::Nothing,
+            Cell::Nothing,
+            median(samples, |copy| copy.price.vcpus)?.into(),
+            median(samples, |copy| copy.price.host)?.into(),
+        ]);
+    }
     for case in cases {
         let samples = &case.stdout;
         let rate = median(samples, |sample| sample.rate)?;
@@ -193,6 +214,7 @@ fn stdout_table(copies: &[Sample], cases: &[Case]) -> Result<Table> {
             case.name.as_str().into(),
             rate.into(),
             (rate / bare).into(),
+            (rate / floor).into(),
             median(samples, |sample| sample.price.from_guest)?.into(),
             median(samples, |sample| sample.price.to_guest)?.into(),
             median(samples, |sample| sample.price.vcpus)?.into(),

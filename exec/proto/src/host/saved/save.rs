@@ -49,6 +49,7 @@ impl Conn {
             // Those that are still to be sent, in the order of their ids.
             requests: _,
             incoming,
+            coalesced: _,
             ping_due,
             pings,
             dropped: _,
@@ -154,6 +155,8 @@ fn save(id: ExecId, exec: &Exec, now: Duration) -> ExecV1 {
         in_acks: _,
         in_slots: _,
         notice: _,
+        held_back: _,
+        in_coalesced: _,
     } = exec;
     let mut unread: Vec<(u64, UnreadV1)> = [(Stream::Stdout, stdout), (Stream::Stderr, stderr)]
         .into_iter()

@@ -1,5 +1,6 @@
 //! The rules of one connection, each as a sentence.
 
+mod coalescing;
 mod confirming;
 mod controls;
 mod deadlines;

@@ -1,0 +1,121 @@
+//! Telling the reader of a stream at full rate less often.
+//!
+//! A reader that is faster than its command is woken for every write of the guest, and a wake with
+//! the switch to the reader and back can cost more than all else that is done for such a write. So
+//! the notice of bulk output is held back, and covers what follows.
+//!
+//! Bulk is a frame of at least a quarter of `output_chunk_size` in a chain of 32 KiB, which is as
+//! much as the guest's driver takes in one write (`drivers/char/virtio_console.c`, `port_fops_write`):
+//! the agent had more to send than went into it, and sends the rest at once. The notice comes
+//!
+//! * when an eighth of the window is under way, or 128 KiB where the window is wider than 1 MiB;
+//! * with the first output that is not bulk, which is how a burst ends unless its length happens to
+//!   fill its last chain, and with everything else that a notice is given of;
+//! * [`WITHIN`] after the first that was held back, whatever the guest does;
+//! * when the guest stands still.
+//!
+//! So nothing is decided here about bytes or credit, only about when a reader that sleeps is told.
+//! One that looks by itself finds all that has come. An application behind a relay is told by the
+//! relay, which is such a reader.
+
+use alloc::vec::Vec;
+use core::mem;
+use core::time::Duration;
+
+use super::Conn;
+use crate::frame::{FRAME_MAX, HEADER_LEN};
+use crate::id::ExecId;
+
+/// The longest for which a notice is held back: long enough for 128 KiB at 25 MiB/s.
+pub const WITHIN: Duration = Duration::from_millis(5);
+
+/// A window beyond which no more is held back.
+const WIDEST: u32 = 1 << 20;
+
+/// What is held back, and what the chain under way is like.
+#[derive(Debug, Default)]
+pub(super) struct Coalesced {
+    chain: Chain,
+    /// Executions of which a notice was held back since the last time that none was. They may have
+    /// been told since.
+    execs: Vec<ExecId>,
+    /// When they are told at last; `None` if there are none.
+    due: Option<Duration>,
+}
+
+/// The chain whose frames are being judged.
+#[derive(Debug, Clone, Copy, Default)]
+struct Chain {
+    /// It is as long as any that the guest's driver makes.
+    full: bool,
+    /// Bytes of it behind the frame that was judged last.
+    behind: usize,
+}
+
+impl Chain {
+    /// A frame of `len` bytes begins, and the chain holds `rest` bytes behind its header.
+    fn frame(&mut self, len: usize, rest: usize) {
+        let here = rest.saturating_add(HEADER_LEN);
+        self.full = here == FRAME_MAX || (self.full && here == self.behind);
+        self.behind = rest.saturating_sub(len);
+    }
+}
+
+impl Conn {
+    /// Takes note of the frame that is judged, to know its chain.
+    pub(super) fn note_frame(&mut self, len: usize, rest: usize) {
+        self.coalesced.chain.frame(len, rest);
+    }
+
+    /// Gives notice of output of this length, of which `bit` says where it is: now or later.
+    pub(super) fn notice_output(&mut self, id: ExecId, bit: u16, len: usize) {
+        let chunk = self.config.limits.output_chunk_size as usize;
+        // A client of a relay has nobody who would call at a time.
+        let bulk = self.coalesced.chain.full && !self.relayed && len.saturating_mul(4) >= chunk;
+        if !bulk || !self.hold_back(id, bit) {
+            self.notice(id, bit);
+        }
+    }
+
+    /// Holds a notice back, unless so much is under way that it is due.
+    fn hold_back(&mut self, id: ExecId, bit: u16) -> bool {
+        let most = u64::from(self.config.limits.output_limit.min(WIDEST) / 4);
+        let Some(exec) = self.execs.get_mut(&id) else {
+            return false;
+        };
+        // Of one that is about to be told there is nothing to hold back.
+        if exec.notice != 0 || exec.window.outstanding() >= most || self.time.is_held() {
+            return false;
+        }
+        if exec.held_back == 0 {
+            if self.coalesced.due.is_none() {
+                self.coalesced.due = Some(self.time.now().saturating_add(WITHIN));
+            }
+            if !mem::replace(&mut exec.in_coalesced, true) {
+                self.coalesced.execs.push(id);
+            }
+        }
+        exec.held_back |= bit;
+        true
+    }
+
+    /// When notices that are held back are due, in the connection's time.
+    pub(super) fn coalesced_until(&self) -> Option<Duration> {
+        self.coalesced.due
+    }
+
+    /// Gives every notice that is held back.
+    pub(super) fn notice_all(&mut self) {
+        self.coalesced.due = None;
+        for id in mem::take(&mut self.coalesced.execs) {
+            let Some(exec) = self.execs.get_mut(&id) else {
+                continue;
+            };
+            exec.in_coalesced = false;
+            let bits = exec.held_back;
+            if bits != 0 {
+                self.notice(id, bits);
+            }
+        }
+    }
+}
