@@ -34,6 +34,16 @@ const PEER: [&str; 3] = [
     "/usr/share/qemu",
 ];
 
+/// Of `flow`, by the program's names.
+const PARTS: [&str; 6] = [
+    "bounds",
+    "controls",
+    "stdout",
+    "stdin",
+    "latencies",
+    "delayed",
+];
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// What to measure.
@@ -45,6 +55,9 @@ pub(crate) struct Options {
     /// Take fewer samples.
     #[arg(long)]
     quick: bool,
+    /// Of `flow`, only this; may be given more than once. Bounds and delayed are by wall clock.
+    #[arg(long, value_name = "PART", value_parser = PARTS)]
+    only: Vec<String>,
     /// Only one of the two runs.
     #[arg(long, value_enum)]
     clock: Option<Clock>,
@@ -78,6 +91,9 @@ enum Clock {
 type Figure = Map<String, Value>;
 
 pub(crate) fn task(options: &Options, progress: &dyn Progress) -> Result<ExitCode> {
+    if !options.only.is_empty() && options.subject != Subject::Flow {
+        bail!("only `flow` has parts: leave --only out, or measure `flow`");
+    }
     let mut guest = setup::guest(progress)?;
     if options.subject == Subject::Boot {
         guest = guest
@@ -128,6 +144,9 @@ fn arguments(clock: &str, options: &Options) -> Vec<String> {
     let mut arguments: Vec<_> = [subject, "--clock", clock].map(str::to_owned).into();
     if options.quick {
         arguments.push("--quick".to_owned());
+    }
+    for part in &options.only {
+        arguments.extend(["--only".to_owned(), part.clone()]);
     }
     arguments
 }

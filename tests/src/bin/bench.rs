@@ -26,6 +26,9 @@ struct Arguments {
     /// Take fewer samples.
     #[arg(long)]
     quick: bool,
+    /// Of `flow`, only this; may be given more than once.
+    #[arg(long, value_enum, value_name = "PART")]
+    only: Vec<flow::Part>,
     /// Also write the figures to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -61,6 +64,9 @@ fn main() -> Result<()> {
         let plan = flow::Plan::new(arguments.clock, arguments.quick);
         return flow::stand_still(case, &plan);
     }
+    if !arguments.only.is_empty() && !matches!(arguments.subject, Subject::Flow) {
+        bail!("only `flow` has parts: leave --only out, or measure `flow`");
+    }
     match arguments.subject {
         Subject::Machine => machine(&arguments),
         Subject::Flow => flow(&arguments),
@@ -87,7 +93,7 @@ fn machine(arguments: &Arguments) -> Result<()> {
 }
 
 fn flow(arguments: &Arguments) -> Result<()> {
-    let plan = flow::Plan::new(arguments.clock, arguments.quick);
+    let plan = flow::Plan::new(arguments.clock, arguments.quick).only(&arguments.only);
     let (tables, broken) = flow::run(&plan)?;
     arguments.tell(&tables)?;
     match broken {

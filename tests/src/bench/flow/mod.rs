@@ -26,6 +26,7 @@ mod throughput;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use forebay::{Limits, Vm, VmBuilder};
 
 use crate::bench::guest::Guests;
@@ -37,9 +38,28 @@ pub(crate) use stalled::{Case, stand_still};
 const MEMORY_MIB: u32 = 512;
 const MIB: u64 = 1 << 20;
 
+/// What can be measured by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Memory of executions that stand still; by wall clock only.
+    Bounds,
+    /// A signal's way, and the share of each stream.
+    Controls,
+    /// Rates of stdout, and the copies beside it.
+    Stdout,
+    /// Rates of stdin.
+    Stdin,
+    /// One write, one end.
+    Latencies,
+    /// Clients that are far away; by wall clock only.
+    Delayed,
+}
+
 /// How much of each is measured.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Plan {
+    /// Empty for all.
+    only: Vec<Part>,
     clock: Clock,
     quick: bool,
     /// How long executions stand still while memory is watched.
@@ -70,6 +90,7 @@ impl Plan {
         };
         let (samples, transfers, mib) = if quick { (30, 2, 2) } else { (200, 5, 8) };
         Self {
+            only: Vec::new(),
             clock,
             quick,
             stall: second * stall,
@@ -83,6 +104,18 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Measures these parts; all if none is named.
+    pub(crate) fn only(mut self, parts: &[Part]) -> Self {
+        self.only = parts.to_vec();
+        self
+    }
+
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+}
+
 /// Measures all that the clock can tell, saying on standard error what it is at. The tables come
 /// with what is wrong, if a bound was broken.
 pub(crate) fn run(plan: &Plan) -> Result<(Vec<Table>, Option<String>)> {
@@ -90,19 +123,26 @@ pub(crate) fn run(plan: &Plan) -> Result<(Vec<Table>, Option<String>)> {
     let runtime = runtime()?;
     let mut tables = Vec::new();
     let mut broken = None;
-    if plan.clock == Clock::Wall {
+    let wall = plan.clock == Clock::Wall;
+    if wall && plan.wants(Part::Bounds) {
         say("memory bounds");
         let (table, wrong) = bounds::table(plan)?;
         tables.push(table);
         broken = wrong;
     }
-    say("controls and shares");
-    tables.extend(control::tables(plan, &guests, &runtime)?);
-    say("throughput");
-    tables.extend(throughput::tables(plan, &guests, &runtime)?);
-    say("latencies");
-    tables.push(latency::table(plan, &guests, &runtime)?);
-    if plan.clock == Clock::Wall {
+    if plan.wants(Part::Controls) {
+        say("controls and shares");
+        tables.extend(control::tables(plan, &guests, &runtime)?);
+    }
+    if plan.wants(Part::Stdout) || plan.wants(Part::Stdin) {
+        say("throughput");
+        tables.extend(throughput::tables(plan, &guests, &runtime)?);
+    }
+    if plan.wants(Part::Latencies) {
+        say("latencies");
+        tables.push(latency::table(plan, &guests, &runtime)?);
+    }
+    if wall && plan.wants(Part::Delayed) {
         say("delayed clients");
         tables.push(delayed::table(plan, &guests, &runtime)?);
     }

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use crate::bench::bare::Bare;
 use crate::bench::commands::stdout_rate;
 use crate::bench::flow::price::{Cpu, Frames, Price};
-use crate::bench::flow::{MIB, Plan, builder};
+use crate::bench::flow::{MIB, Part, Plan, builder};
 use crate::bench::guest::{Guests, MEMORY_MIB};
 use crate::bench::port::Writer;
 use crate::bench::rates::{self, BLOCK, WRITE};
@@ -46,8 +46,9 @@ struct Copies {
     contained: Vec<Sample>,
 }
 
-/// `flow_stdout`, `flow_stdin`.
+/// `flow_stdout`, `flow_stdin`, those that are wanted.
 pub(crate) fn tables(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<Vec<Table>> {
+    let (outwards, inwards) = (plan.wants(Part::Stdout), plan.wants(Part::Stdin));
     let usual = Limits::default();
     let mut vms = Vec::new();
     let mut cases = Vec::new();
@@ -63,19 +64,27 @@ pub(crate) fn tables(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<
     let mut copies = Copies::default();
     // One round more: the first touches guest memory that the host has not given yet.
     for round in 0..=plan.transfers {
-        let free = copy(&mut bare, Writer::Free, plan.bytes)?;
-        let contained = copy(&mut bare, Writer::Contained, plan.bytes)?;
-        if round > 0 {
-            copies.free.push(free);
+        if outwards {
+            copies.free.push(copy(&mut bare, Writer::Free, plan.bytes)?);
+            let contained = copy(&mut bare, Writer::Contained, plan.bytes)?;
             copies.contained.push(contained);
         }
         for case in &mut cases {
             let vm = &vms[case.vm];
-            let stdout = runtime.block_on(within(vm, stdout(vm, case)))?;
-            let stdin = runtime.block_on(within(vm, stdin(vm, case)))?;
-            if round > 0 {
-                case.stdout.push(stdout);
-                case.stdin.push(stdin);
+            if outwards {
+                let sample = runtime.block_on(within(vm, stdout(vm, case)))?;
+                case.stdout.push(sample);
+            }
+            if inwards {
+                let sample = runtime.block_on(within(vm, stdin(vm, case)))?;
+                case.stdin.push(sample);
+            }
+        }
+        if round == 0 {
+            copies = Copies::default();
+            for case in &mut cases {
+                case.stdout.clear();
+                case.stdin.clear();
             }
         }
     }
@@ -83,7 +92,14 @@ pub(crate) fn tables(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<
         runtime.block_on(vm.close());
     }
     runtime.block_on(bare.close());
-    Ok(vec![stdout_table(&copies, &cases)?, stdin_table(&cases)?])
+    let mut tables = Vec::new();
+    if outwards {
+        tables.push(stdout_table(&copies, &cases)?);
+    }
+    if inwards {
+        tables.push(stdin_table(&cases)?);
+    }
+    Ok(tables)
 }
 
 /// The defaults first, then each limit by itself.
