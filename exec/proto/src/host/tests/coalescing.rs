@@ -43,7 +43,8 @@ fn bulk_is_told_when_a_quarter_of_the_window_is_under_way() {
         assert_eq!(told(&mut pair, id), 0, "before chain {chains}");
         sends(&mut pair, id, Stream::Stdout, CHAIN);
     }
-    assert!(7 * CHARGE < 1 << 18 && 8 * CHARGE >= 1 << 18);
+    let quarter = u64::from(pair.host.limits().output_limit) / 4;
+    assert_eq!(quarter.div_ceil(CHARGE), 8);
     assert_eq!(told(&mut pair, id), what::STDOUT);
     // A reader that does not come is told of each: it may be about to.
     sends(&mut pair, id, Stream::Stdout, CHAIN);
