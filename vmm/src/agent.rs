@@ -37,7 +37,7 @@ pub(crate) trait AgentSide: Gate {
         Tick::Never
     }
 
-    /// Executions may have had their time. Gives when to ask again; what comes earlier is told by
+    /// Executions may have had their time, and readers are to be told of output. Gives when to ask again; what comes earlier is told by
     /// [`Link::expire_at`].
     fn expire(&self) -> Option<Instant> {
         None

@@ -24,7 +24,7 @@ pub(crate) enum Deadline {
     Panic,
     /// The agent side asked to be called.
     Agent,
-    /// Executions have had their time.
+    /// Executions have had their time, or their readers are to be told of output.
     Executions,
     /// A guest that was asked to switch itself off must have done so.
     PowerOff,

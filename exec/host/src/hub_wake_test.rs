@@ -31,8 +31,11 @@ fn a_sleeping_reader_of_bulk_is_woken_in_time_though_nothing_follows() {
     vm.command(id, |command| command.out[0].extend(vec![0; chain]));
     vm.settle();
     assert!(!recv.woken.is_set(), "more of it may come");
+    vm.command(id, |command| command.out[0].extend(vec![0; chain]));
+    vm.settle();
+    assert!(!recv.woken.is_set());
     let alarms = vm.alarms();
-    assert_eq!(alarms.len(), 1);
+    assert_eq!(alarms.len(), 1, "one for both");
     assert!(alarms[0] <= std::time::Instant::now() + COALESCED_WITHIN);
     clock::advance(COALESCED_WITHIN);
     assert_eq!(vm.hub.expire(), None);
@@ -41,6 +44,26 @@ fn a_sleeping_reader_of_bulk_is_woken_in_time_though_nothing_follows() {
         recv.poll(),
         Poll::Ready(Some(ExecEvent::Stdout(_)))
     ));
+}
+
+#[test]
+fn a_sleeping_reader_of_bulk_is_woken_when_the_guest_stands_still() {
+    let vm = FakeVm::new();
+    let mut stall = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+    let id = stall.id();
+    assert!(matches!(
+        vm.run(stall.recv()),
+        Some(ExecEvent::Started { .. })
+    ));
+    let mut recv = ByHand::new(stall.recv());
+    assert!(recv.poll().is_pending());
+    recv.woken.take();
+    let chain = FRAME_MAX - 2 * HEADER_LEN;
+    vm.command(id, |command| command.out[0].extend(vec![0; chain]));
+    vm.settle();
+    assert!(!recv.woken.is_set());
+    vm.hub.hold_time();
+    assert!(recv.woken.is_set());
 }
 
 #[test]

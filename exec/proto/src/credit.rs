@@ -102,8 +102,9 @@ impl Sender {
 /// The end that holds data until it is consumed.
 ///
 /// A total is worth saying when the sender may be short of credit. As long as it has room, a release
-/// can wait for the next one, since an announcement would only interrupt it: half of the window is
-/// said together. Once the sender has an eighth left or can send nothing more, every release is due
+/// can wait for the next one, since an announcement would only interrupt it: nearly half of the
+/// window is said together, so that a receiver that takes half of it in one go, headers included, says
+/// so before it takes the other half. Once the sender has an eighth left or can send nothing more, every release is due
 /// at once, so one that stands still never waits for a batch to fill.
 #[derive(Debug, Clone)]
 pub struct Receiver {
@@ -127,7 +128,7 @@ impl Receiver {
         let stuck = limit.saturating_sub(u64::from(least).saturating_sub(1));
         let urgent = stuck.min(limit.saturating_sub(limit / 8));
         Self {
-            batch: urgent.min(limit / 2),
+            batch: urgent.min((limit / 2).saturating_sub(limit / 16)),
             urgent,
             ..Self::eager(limit)
         }

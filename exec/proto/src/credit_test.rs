@@ -78,28 +78,38 @@ fn a_total_that_would_pass_the_counter_is_refused() {
 }
 
 #[test]
-fn half_of_the_window_is_said_together() {
-    let mut credit = Receiver::new(1000, 1);
-    credit.charge(499).unwrap();
-    credit.release(499).unwrap();
-    assert!(!credit.due(), "the sender has 501 left");
+fn nearly_half_of_the_window_is_said_together() {
+    let mut credit = Receiver::new(1600, 1);
+    credit.charge(699).unwrap();
+    credit.release(699).unwrap();
+    assert!(!credit.due(), "the sender has 901 left");
     credit.charge(1).unwrap();
     credit.release(1).unwrap();
     assert!(credit.due());
-    assert_eq!(credit.say(), 500);
+    assert_eq!(credit.say(), 700);
     assert!(!credit.due());
+}
+
+#[test]
+fn a_receiver_that_takes_half_a_window_with_its_headers_says_so() {
+    // A turn of the guest's agent: half of the window in bytes on the wire.
+    let mut credit = Receiver::new(64 << 10, 1);
+    let payload = (32 << 10) - 2 * crate::HEADER_LEN as u64;
+    credit.charge(payload).unwrap();
+    credit.release(payload).unwrap();
+    assert!(credit.due());
 }
 
 #[test]
 fn every_release_is_said_while_the_sender_has_an_eighth_left() {
     let mut credit = Receiver::new(1000, 1);
     credit.charge(874).unwrap();
-    credit.release(499).unwrap();
+    credit.release(437).unwrap();
     assert!(!credit.due(), "the sender has 126 left");
     credit.charge(1).unwrap();
     assert!(credit.due(), "a charge can make a total due");
     credit.say();
-    credit.charge(499).unwrap();
+    credit.charge(437).unwrap();
     credit.release(1).unwrap();
     assert!(credit.due());
 }

@@ -124,7 +124,7 @@ impl Columns {
                 "a command writes 64 KiB at a time to its stdout, the application reads it; from \
                  the request to the last byte",
                 Samples::new("stdout_rate", self.stdout)?,
-                "as its floor, then waking the reader for each write of the guest, on one of two \
+                "as its floor, then judging and keeping each chunk and giving it to the reader, on two \
                  processors that three threads share (vCPU, event loop, application)",
             )
             .floor("contained_copy_rate", &contained_copy)

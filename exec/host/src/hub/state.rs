@@ -242,10 +242,10 @@ impl Inner {
     /// Takes what has to be done outside the lock, if there is something.
     pub(super) fn take_due(&mut self) -> Option<Due> {
         let mut dropped = self.conn.take_dropped();
-        dropped.append(&mut self.returned);
-        if dropped.is_empty() && self.wakes.is_empty() {
+        if dropped.is_empty() && self.returned.is_empty() && self.wakes.is_empty() {
             return None;
         }
+        dropped.append(&mut self.returned);
         Some(Due {
             wakes: mem::take(&mut self.wakes),
             dropped,

@@ -4,19 +4,22 @@
 //! the switch to the reader and back can cost more than all else that is done for such a write. So
 //! the notice of bulk output is held back, and covers what follows.
 //!
-//! Bulk is a frame of at least a quarter of `output_chunk_size` in a chain of 32 KiB, which is as
-//! much as the guest's driver takes in one write (`drivers/char/virtio_console.c`, `port_fops_write`):
-//! the agent had more to send than went into it, and sends the rest at once. The notice comes
+//! A chain of 32 KiB is as much as the guest's driver takes in one write
+//! (`drivers/char/virtio_console.c`, `port_fops_write`): the agent had more to send than went into it,
+//! and sends the rest at once. Bulk is what such a chain holds of a pipe that was not read to its end:
+//! its frames of full size, and the last one, which the chain may have cut. A shorter one before others
+//! is a short read, and is told at once. The notice of bulk comes
 //!
-//! * when an eighth of the window is under way, or 128 KiB where the window is wider than 1 MiB;
+//! * when a quarter of the window is under way, or 256 KiB where the window is wider than 1 MiB;
 //! * with the first output that is not bulk, which is how a burst ends unless its length happens to
 //!   fill its last chain, and with everything else that a notice is given of;
-//! * [`WITHIN`] after the first that was held back, whatever the guest does;
+//! * [`WITHIN`] after the first that was held back, whatever the guest does. The time is not taken back
+//!   when all were told before, which costs one look in so much time;
 //! * when the guest stands still.
 //!
 //! So nothing is decided here about bytes or credit, only about when a reader that sleeps is told.
 //! One that looks by itself finds all that has come. An application behind a relay is told by the
-//! relay, which is such a reader.
+//! relay, which is such a reader; its own connection has frames, and no chains.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -26,7 +29,8 @@ use super::Conn;
 use crate::frame::{FRAME_MAX, HEADER_LEN};
 use crate::id::ExecId;
 
-/// The longest for which a notice is held back: long enough for 128 KiB at 25 MiB/s.
+/// The longest for which a notice is held back: long enough for 256 KiB at 50 MiB/s. Of a slower stream
+/// the reader is told at this pace.
 pub const WITHIN: Duration = Duration::from_millis(5);
 
 /// A window beyond which no more is held back.
@@ -59,6 +63,14 @@ impl Chain {
         self.full = here == FRAME_MAX || (self.full && here == self.behind);
         self.behind = rest.saturating_sub(len);
     }
+
+    /// Whether the frame that was judged last, with this payload, is one of more to come. `chunk` is
+    /// the largest payload of any; a sender may count the header in.
+    fn is_bulk(self, len: usize, chunk: usize) -> bool {
+        let whole = len.saturating_add(HEADER_LEN) >= chunk;
+        let cut = self.behind == 0 && len.saturating_mul(4) >= chunk;
+        self.full && (whole || cut)
+    }
 }
 
 impl Conn {
@@ -70,9 +82,7 @@ impl Conn {
     /// Gives notice of output of this length, of which `bit` says where it is: now or later.
     pub(super) fn notice_output(&mut self, id: ExecId, bit: u16, len: usize) {
         let chunk = self.config.limits.output_chunk_size as usize;
-        // A client of a relay has nobody who would call at a time.
-        let bulk = self.coalesced.chain.full && !self.relayed && len.saturating_mul(4) >= chunk;
-        if !bulk || !self.hold_back(id, bit) {
+        if self.relayed || !self.coalesced.chain.is_bulk(len, chunk) || !self.hold_back(id, bit) {
             self.notice(id, bit);
         }
     }
@@ -99,13 +109,18 @@ impl Conn {
         true
     }
 
+    /// A connection begins, and no chain of the last one goes on.
+    pub(super) fn forget_chain(&mut self) {
+        self.coalesced.chain = Chain::default();
+    }
+
     /// When notices that are held back are due, in the connection's time.
     pub(super) fn coalesced_until(&self) -> Option<Duration> {
         self.coalesced.due
     }
 
     /// Gives every notice that is held back.
-    pub(super) fn notice_all(&mut self) {
+    pub(super) fn notice_held_back(&mut self) {
         self.coalesced.due = None;
         for id in mem::take(&mut self.coalesced.execs) {
             let Some(exec) = self.execs.get_mut(&id) else {

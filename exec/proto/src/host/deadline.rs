@@ -30,7 +30,8 @@
 //! waits may be told that the end is [unconfirmed](Conn::unconfirmed); the slot stays held, and an
 //! end that comes later counts as it would have before.
 //!
-//! A clock is read at the admission and at the start. Whoever drives the connection asks for the
+//! A clock is read at the admission and at the start, and where a notice is first
+//! [held back](super::coalesce), which has its time here as well. Whoever drives the connection asks for the
 //! [next deadline](Conn::next_deadline) after anything that may have changed it, and calls
 //! [`Conn::expire`] then.
 
@@ -132,16 +133,19 @@ impl Conn {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         let deadline = self.deadlines.first().map(|(at, _)| *at);
-        let next = [deadline, self.coalesced_until()];
-        self.time.on_clock(next.into_iter().flatten().min()?)
+        let next = match (deadline, self.coalesced_until()) {
+            (Some(one), Some(other)) => one.min(other),
+            (one, other) => one.or(other)?,
+        };
+        self.time.on_clock(next)
     }
 
     /// Kills what has had its time by `now` of the same clock, and gives notice of what should have
-    /// ended since.
+    /// ended since, and of output of which notice was held back.
     pub fn expire(&mut self, now: Duration) {
         let now = self.time.at(now);
         if self.coalesced_until().is_some_and(|at| at <= now) {
-            self.notice_all();
+            self.notice_held_back();
         }
         while let Some((at, id)) = self.deadlines.first().copied()
             && at <= now

@@ -16,7 +16,8 @@
 //! * **notices**: after any of the above, drain [`Conn::poll_notice`] and wake whoever waits.
 //!
 //! Nothing blocks, and nothing waits for time by itself: the clock is read where an execution with a
-//! deadline is admitted and starts, and for the account that [`Conn::inspect`] shows. All memory is
+//! deadline is admitted and starts, where a notice is first held back, and for the account that
+//! [`Conn::inspect`] shows. All memory is
 //! bounded: per execution by its limits, per connection by `max_executions` and
 //! [`CONTROL_QUEUE`](crate::CONTROL_QUEUE). An execution that has ended and was read is a small entry
 //! until its handle is forgotten.
@@ -326,6 +327,7 @@ impl Conn {
         }
         self.state = State::Greeting;
         self.legacy = false;
+        self.forget_chain();
         self.connection = self.connection.saturating_add(1);
         self.bootstrap_due = true;
         self.power_off_due = self.power_off.is_some();

@@ -341,15 +341,16 @@ impl Conn {
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
+        let (len, seq) = (payload.len(), exec.seq);
         let output = exec.output(stream);
-        output.received = output.received.saturating_add(payload.len() as u64);
+        output.received = output.received.saturating_add(len as u64);
         if output.keep == Keep::Discard {
-            exec.consume(payload.len(), true);
+            exec.consume(len, true);
             self.schedule_ack(id);
             return;
         }
-        let (seq, len) = (exec.next_seq(), payload.len());
-        exec.output(stream).push(Chunk::new(seq, payload));
+        output.push(Chunk::new(seq, payload));
+        exec.seq = seq.saturating_add(1);
         let bit = match stream {
             Stream::Stdout => what::STDOUT,
             Stream::Stderr => what::STDERR,

@@ -80,7 +80,7 @@ impl Conn {
     /// No notice is held back meanwhile: what a reader was to be told with is not to come.
     pub fn hold_time(&mut self) {
         self.time.hold();
-        self.notice_all();
+        self.notice_held_back();
     }
 
     /// The guest goes on. Ask for the [next deadline](Self::next_deadline), which there was none of

@@ -88,7 +88,8 @@ impl Plan {
             Clock::Wall => second * share,
             Clock::Instructions => second * share / 10,
         };
-        let (samples, transfers, mib) = if quick { (30, 2, 2) } else { (200, 5, 8) };
+        // Enough that starting the command, a virtual millisecond, does not count.
+        let (samples, transfers, mib) = if quick { (30, 2, 16) } else { (200, 5, 32) };
         Self {
             only: Vec::new(),
             clock,
@@ -145,6 +146,9 @@ pub(crate) fn run(plan: &Plan) -> Result<(Vec<Table>, Option<String>)> {
     if wall && plan.wants(Part::Delayed) {
         say("delayed clients");
         tables.push(delayed::table(plan, &guests, &runtime)?);
+    }
+    if tables.is_empty() {
+        bail!("memory bounds and delayed clients are measured by wall clock: --clock wall");
     }
     Ok((tables, broken))
 }

@@ -22,7 +22,7 @@ use crate::bench::within;
 /// Bytes of a frame's header, which makes a chunk's frame a power of two.
 const HEADER: u32 = 16;
 /// Transfers in writes this small are shorter by the factor beside it.
-const SMALL_WRITES: [(usize, u64); 2] = [(64, 8), (1, 128)];
+const SMALL_WRITES: [(usize, u64); 2] = [(64, 64), (1, 1024)];
 
 /// One kind of transfer, and its samples.
 struct Case {

@@ -124,6 +124,69 @@ fn output_that_shares_a_full_chain_with_anothers_bulk_is_told_at_once() {
     assert_eq!(told(&mut pair, bulk), 0);
 }
 
+#[test]
+fn a_short_read_between_anothers_bulk_is_told_at_once() {
+    let (mut pair, bulk) = streaming();
+    let short = pair.running(Stdin::Null);
+    told(&mut pair, short);
+    let answer = 8 << 10;
+    let rest = FRAME_MAX - CHUNK - answer - 3 * HEADER_LEN;
+    let mut behind = FRAME_MAX;
+    for (id, len) in [(bulk, CHUNK), (short, answer), (bulk, rest)] {
+        let frame = raw(FromGuest::Stdout.to_wire(), id.get(), &vec![b'x'; len]);
+        pair.host_receives(&frame, behind - HEADER_LEN);
+        behind -= frame.len();
+    }
+    let notices = pair.notices.clone();
+    assert_eq!(told(&mut pair, short), what::STDOUT);
+    pair.notices = notices;
+    assert_eq!(told(&mut pair, bulk), 0);
+}
+
+#[test]
+fn streams_with_a_reader_each_are_told_together() {
+    let (mut pair, id) = streaming();
+    sends(&mut pair, id, Stream::Stdout, CHAIN);
+    sends(&mut pair, id, Stream::Stderr, CHAIN);
+    assert_eq!(told(&mut pair, id), 0);
+    pair.pass(WITHIN);
+    assert_eq!(told(&mut pair, id), what::STDOUT | what::STDERR);
+}
+
+#[test]
+fn a_reader_that_looked_meanwhile_is_told_of_the_next_bulk_as_before() {
+    let (mut pair, id) = streaming();
+    sends(&mut pair, id, Stream::Stdout, CHAIN);
+    pair.pass(WITHIN / 2);
+    assert_eq!(pair.read_all(id, Stream::Stdout).len(), CHAIN);
+    sends(&mut pair, id, Stream::Stdout, CHAIN);
+    assert_eq!(told(&mut pair, id), 0);
+    // No later than if it had not looked.
+    pair.pass(WITHIN / 2);
+    assert_eq!(told(&mut pair, id), what::STDOUT);
+}
+
+#[test]
+fn a_rule_that_is_broken_is_told_with_what_was_held_back() {
+    let (mut pair, id) = streaming();
+    sends(&mut pair, id, Stream::Stdout, CHAIN);
+    pair.host_receives(&raw(FromGuest::Stdout.to_wire(), id.get(), b""), 0);
+    assert!(failed_with_protocol(&pair, id));
+    let told = told(&mut pair, id);
+    assert_eq!(told & what::STDOUT, what::STDOUT);
+    assert_eq!(told & what::TERMINAL, what::TERMINAL);
+}
+
+#[test]
+fn a_connection_that_is_lost_is_told_with_what_was_held_back() {
+    let (mut pair, id) = streaming();
+    sends(&mut pair, id, Stream::Stdout, CHAIN);
+    pair.host.handle_closed("gone");
+    let told = told(&mut pair, id);
+    assert_eq!(told & what::STDOUT, what::STDOUT);
+    assert_eq!(told & what::TERMINAL, what::TERMINAL);
+}
+
 /// The largest payload of a frame.
 const CHUNK: usize = 16 << 10;
 
