@@ -53,13 +53,20 @@ pub(crate) struct Command {
     argv: Strings,
     env: Strings,
     cwd: CString,
-    /// Directories to look in; `None` if the program was given with a slash.
-    path: Option<Vec<u8>>,
+    program: Program,
     /// Who runs it; the agent's own user, root, if the request names none.
     user: Option<Who>,
     /// Which of [`USER_ENV`] nobody sets.
     unset: [bool; USER_ENV.len()],
     rlimits: Rlimits,
+}
+
+/// Where the program is.
+enum Program {
+    /// Here: it was given with a slash.
+    File(CString),
+    /// In one of these directories, as `PATH` names them.
+    Searched(Vec<u8>),
 }
 
 impl Command {
@@ -80,13 +87,13 @@ impl Command {
         if request.terminal.is_some() {
             env.entry(b"TERM").or_insert(DEFAULT_TERM);
         }
-        let path = if program.contains(&b'/') {
-            None
-        } else {
-            Some(
-                env.get(&b"PATH"[..])
-                    .map_or_else(Vec::new, |path| path.to_vec()),
+        let program = if program.contains(&b'/') {
+            Program::File(
+                CString::new(program.to_vec()).map_err(|_| bad("the program contains a NUL"))?,
             )
+        } else {
+            let path = env.get(&b"PATH"[..]);
+            Program::Searched(path.map_or_else(Vec::new, |path| path.to_vec()))
         };
         let cwd = match &request.cwd {
             Some(cwd) => CString::new(cwd.to_vec())
@@ -97,7 +104,7 @@ impl Command {
             argv: Strings::new(request.argv.iter().map(|word| [&word[..], b"", b""])),
             env: Strings::new(env.iter().map(|(key, value)| [*key, b"=", *value])),
             cwd,
-            path,
+            program,
             user,
             unset: USER_ENV.map(|key| !env.contains_key(key)),
             rlimits: Rlimits::new(&request.rlimits)?,
@@ -150,16 +157,23 @@ impl Command {
         &self.cwd
     }
 
-    /// The files to try in order, each laid out in `room`. Allocates nothing: it runs in the
-    /// child.
+    /// The program's file; `None` if it has to be looked for.
+    pub(crate) fn file(&self) -> Option<&CStr> {
+        match &self.program {
+            Program::File(file) => Some(file),
+            Program::Searched(_) => None,
+        }
+    }
+
+    /// The files to try in order for a program that has to be looked for, each laid out in `room`.
+    /// Allocates nothing: it runs in the child.
     pub(crate) fn for_each_candidate(
         &self,
         room: &mut [u8; PATH_MAX],
         mut attempt: impl FnMut(Candidate<'_>) -> Next,
     ) {
         let name = self.argv.first();
-        let Some(path) = &self.path else {
-            attempt(candidate(room, b"", name));
+        let Program::Searched(path) = &self.program else {
             return;
         };
         if name.is_empty() {
@@ -174,11 +188,6 @@ impl Command {
                 Next::Stop => return,
             }
         }
-    }
-
-    /// Whether the program is looked for in several places.
-    pub(crate) fn is_searched(&self) -> bool {
-        self.path.is_some()
     }
 
     /// The program's name for a message.
@@ -200,7 +209,10 @@ impl Command {
 
     /// The directories for a message.
     pub(crate) fn shown_path(&self) -> Option<String> {
-        self.path.as_deref().map(shown)
+        match &self.program {
+            Program::File(_) => None,
+            Program::Searched(path) => Some(shown(path)),
+        }
     }
 }
 
@@ -259,11 +271,10 @@ pub(crate) enum Next {
     Stop,
 }
 
-/// `dir/name`, or `name` alone for an empty `dir`.
+/// `dir/name`.
 fn candidate<'a>(room: &'a mut [u8; PATH_MAX], dir: &[u8], name: &[u8]) -> Candidate<'a> {
-    let slash: &[u8] = if dir.is_empty() { b"" } else { b"/" };
     let mut used = 0usize;
-    for part in [dir, slash, name, b"\0"] {
+    for part in [dir, b"/", name, b"\0"] {
         let end = used.saturating_add(part.len());
         match room.get_mut(used..end) {
             Some(to) => to.copy_from_slice(part),

@@ -117,11 +117,11 @@ fn empty_elements_of_a_path_name_no_directory() {
 
 #[test]
 fn a_program_with_a_slash_is_taken_as_it_is() {
-    assert_eq!(
-        candidates(&command(&[b"./hi"], vec![])),
-        [Some("./hi".to_owned())]
-    );
-    assert!(command(&[b"./hi"], vec![]).shown_path().is_none());
+    let given = command(&[b"./hi"], vec![]);
+    assert_eq!(given.file(), Some(c"./hi"));
+    assert_eq!(candidates(&given), []);
+    assert!(given.shown_path().is_none());
+    assert_eq!(command(&[b"hi"], vec![]).file(), None);
 }
 
 #[test]

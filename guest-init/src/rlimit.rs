@@ -58,7 +58,7 @@ pub(crate) fn kind(number: u8) -> Option<&'static Kind> {
 
 /// Checked limits, by the number of their kind.
 #[derive(Debug, Default)]
-pub(crate) struct Rlimits([Option<rustix::process::Rlimit>; RLIMITS_MAX]);
+pub(crate) struct Rlimits([Option<(Resource, rustix::process::Rlimit)>; RLIMITS_MAX]);
 
 impl Rlimits {
     /// Checks the limits of a request.
@@ -84,7 +84,7 @@ impl Rlimits {
                 current: finite(limit.soft),
                 maximum: finite(limit.hard),
             };
-            if place.replace(value).is_some() {
+            if place.replace((kind.resource, value)).is_some() {
                 return Err(bad(format!("the limit {} is given twice", kind.name)));
             }
         }
@@ -92,12 +92,14 @@ impl Rlimits {
     }
 
     /// Sets them for the calling process, in the order of their numbers, and the limit on open
-    /// files in any case. Allocates nothing. On failure, the number of the one that was refused.
+    /// files in any case. Allocates nothing, and looks into no table: see [`crate::spawn`]. On failure,
+    /// the number of the one that was refused.
+    #[inline]
     pub(crate) fn apply(&self, open_files: rustix::process::Rlimit) -> Result<(), (u8, Errno)> {
-        for ((number, kind), limit) in (0u8..).zip(&KINDS).zip(self.0) {
-            let limit = limit.or((number == NOFILE).then_some(open_files));
-            if let Some(limit) = limit {
-                setrlimit(kind.resource, limit).map_err(|errno| (number, errno))?;
+        for (number, limit) in (0u8..).zip(&self.0) {
+            let default = (number == NOFILE).then_some((Resource::Nofile, open_files));
+            if let Some((resource, limit)) = limit.or(default) {
+                setrlimit(resource, limit).map_err(|errno| (number, errno))?;
             }
         }
         Ok(())
@@ -106,7 +108,7 @@ impl Rlimits {
     /// A limit's values for a message.
     pub(crate) fn shown(&self, number: u8) -> String {
         match self.0.get(usize::from(number)) {
-            Some(Some(limit)) => format!(
+            Some(Some((_, limit))) => format!(
                 "{} (soft) and {} (hard)",
                 shown(limit.current.unwrap_or(u64::MAX)),
                 shown(limit.maximum.unwrap_or(u64::MAX))

@@ -23,6 +23,9 @@ pub(crate) const POWER_BUTTON: i32 = 38;
 /// Largest signal number of Linux.
 pub(crate) const LAST: u32 = 64;
 
+/// Bytes of a set of signals in the kernel; the C library's is longer.
+const KERNEL_SET: usize = LAST as usize / 8;
+
 /// A set of signals as the kernel takes it.
 pub(crate) struct Set(libc::sigset_t);
 
@@ -49,8 +52,17 @@ impl Set {
 
     /// Makes this the calling thread's mask. Safe between clone and exec.
     pub(crate) fn apply(&self) {
-        // SAFETY: both pointers are valid or null; the call changes only this thread's mask.
-        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+        // SAFETY: the set is valid and as long as the kernel's or longer, and nothing asks for the
+        // old one; the call changes only this thread's mask.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigprocmask,
+                libc::SIG_SETMASK,
+                &raw const self.0,
+                ptr::null_mut::<libc::sigset_t>(),
+                KERNEL_SET,
+            )
+        };
     }
 }
 
@@ -83,8 +95,18 @@ pub(crate) fn reset_ignored() {
 
 /// Gives SIGPIPE its default disposition. Safe between clone and exec.
 pub(crate) fn reset_broken_pipe() {
-    // SAFETY: SIG_DFL runs no code of ours.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    // The kernel's record of handler, flags, restorer and mask: the default is all zero.
+    let default = [0u64; 4];
+    // SAFETY: the record is valid, and nothing asks for the old one; SIG_DFL runs no code of ours.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            libc::SIGPIPE,
+            &raw const default,
+            ptr::null_mut::<[u64; 4]>(),
+            KERNEL_SET,
+        )
+    };
 }
 
 /// Signals of PID 1 as a stream of numbers.
