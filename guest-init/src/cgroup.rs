@@ -55,6 +55,9 @@ use removal::{Progress, Removal};
 /// Where the hierarchy is mounted.
 const ROOT: &str = "/sys/fs/cgroup";
 
+/// To make, enter and remove groups in a group.
+const GROUP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+
 /// System calls per turn for groups that commands made in their leaves.
 const STEPS_PER_TURN: usize = 128;
 
@@ -178,11 +181,6 @@ impl Parent {
         let account = if limited { None } else { self.account() };
         match Leaf::make(self.dir.as_fd(), id, account) {
             Ok(leaf) => Ok(leaf),
-            // A command mounted something over this account.
-            Err((Errno::XDEV, Some(account))) => {
-                self.discard(account);
-                Leaf::make(self.dir.as_fd(), id, None).map_err(|(errno, _)| errno)
-            }
             Err((errno, account)) => {
                 self.give_back(account);
                 Err(errno)

@@ -117,7 +117,9 @@ fn a_leaf_that_outlives_its_execution_takes_no_descriptors() {
         return;
     };
     fs::create_dir(place.group("account-1")).unwrap();
-    parent.accounts.push(Account::stand_in("account-1"));
+    parent
+        .accounts
+        .push(Account::stand_in(&place.group("account-1")));
     let leaf = parent.leaf(id(13), false).unwrap();
     let child = shell(&leaf, "sleep 1000 & exit 0");
     assert_eq!(ended(&child), Exit::Code(0));
@@ -258,24 +260,29 @@ fn what_a_command_mounted_over_its_leafs_files_is_not_read() {
 }
 
 #[test]
-fn an_account_that_a_command_mounted_something_over_is_not_entered() {
+fn what_a_command_mounted_over_an_account_is_neither_entered_nor_in_the_way() {
     let Some((place, mut parent)) = Place::find("over-account") else {
         return;
     };
     let group = place.group("account-1");
     fs::create_dir(&group).unwrap();
+    parent.accounts.push(Account::stand_in(&group));
     let elsewhere = tempfile::tempdir().unwrap();
     if let Err(error) = mount_bind(elsewhere.path(), &group) {
         return eprintln!("nothing can be mounted here ({error}): not tested");
     }
-    parent.accounts.push(Account::stand_in("account-1"));
-    let leaf = parent.leaf(id(12), false).unwrap();
-    let alone = place.leaf(id(12)).exists();
-    let entered = fs::read_dir(elsewhere.path()).unwrap().count();
+    let made = [id(12), id(13)].map(|id| {
+        let leaf = parent.leaf(id, false).unwrap();
+        let entered = fs::read_dir(elsewhere.path()).unwrap().count();
+        (leaf, entered)
+    });
     unmount(&group, UnmountFlags::DETACH).unwrap();
-    assert!(alone);
-    assert_eq!(entered, 0);
-    parent.release(leaf);
+    // The account serves one at a time, so the second leaf stands alone.
+    assert!(group.join("12").exists() && place.leaf(id(13)).exists());
+    for (leaf, entered) in made {
+        assert_eq!(entered, 0);
+        parent.release(leaf);
+    }
     parent.tidy();
     assert_eq!(parent.leftovers(), 0);
     assert!(!group.exists());

@@ -79,8 +79,8 @@ pub(crate) enum Progress {
     Failed(Report),
 }
 
-/// Open files that the agent allows itself: eight for each execution (status, leader, three
-/// streams, leaf, and two of its account), two for each spare account, and some for pipes that
+/// Open files that the agent allows itself: nine for each execution (status, leader, three
+/// streams, leaf, and three of its account), three for each spare account, and some for pipes that
 /// outlive their execution. A leaf that outlives its own takes none.
 const AGENT_OPEN_FILES: u64 = 65_536;
 

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, unlinkat};
 use rustix::io::{Errno, pwrite, retry_on_intr};
 
-use super::below;
+use super::{GROUP, below};
 use crate::figures::Figures;
 
 /// Bytes that an account may hold when an execution begins. The kernel charges in advance, up to
@@ -31,20 +31,24 @@ pub(super) struct Account {
     oom_kills: u64,
 }
 
-/// Its open controls.
+/// The group and its controls, open.
 struct Files {
+    /// To make and remove leaves in. What a command mounts over the group later is not in the way.
+    group: OwnedFd,
     peak: OwnedFd,
     events: OwnedFd,
 }
 
 impl Files {
     fn open(parent: BorrowedFd<'_>, account: &str) -> Result<Self, Errno> {
-        let open = |file, flags| below(parent, format!("{account}/{file}"), flags);
+        let group = below(parent, account, GROUP)?;
+        let open = |file, flags| below(group.as_fd(), file, flags);
         Ok(Self {
             // Before 6.12 the peak cannot be written to, and an account serves once.
             peak: open("memory.peak", OFlags::RDWR)
                 .or_else(|_| open("memory.peak", OFlags::RDONLY))?,
             events: open("memory.events", OFlags::RDONLY)?,
+            group,
         })
     }
 
@@ -71,6 +75,18 @@ impl Account {
                 let _ = unlinkat(parent, &name, AtFlags::REMOVEDIR);
                 Err(error)
             }
+        }
+    }
+
+    /// Does something in the group.
+    pub(super) fn within<T>(
+        &self,
+        parent: BorrowedFd<'_>,
+        act: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match &self.files {
+            Some(files) => act(files.group.as_fd()),
+            None => act(below(parent, &self.name, GROUP)?.as_fd()),
         }
     }
 

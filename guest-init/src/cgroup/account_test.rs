@@ -16,6 +16,7 @@ fn account(place: &Path) -> Account {
     Account {
         name: "account-1".to_owned(),
         files: Some(Files {
+            group: parent(place),
             peak: open("memory.peak", OFlags::RDWR),
             events: open("memory.events", OFlags::RDONLY),
         }),
@@ -25,11 +26,12 @@ fn account(place: &Path) -> Account {
 
 impl Account {
     /// One of a group that is not accounted for.
-    pub(in crate::cgroup) fn stand_in(name: &str) -> Self {
+    pub(in crate::cgroup) fn stand_in(group: &Path) -> Self {
         let null = || OwnedFd::from(fs::File::open("/dev/null").unwrap());
         Self {
-            name: name.to_owned(),
+            name: group.file_name().unwrap().to_str().unwrap().to_owned(),
             files: Some(Files {
+                group: parent(group),
                 peak: null(),
                 events: null(),
             }),

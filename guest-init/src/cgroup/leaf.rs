@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::account::{self, Account};
-use super::below;
+use super::{GROUP, below};
 use crate::failure::describe;
 use crate::figures::Figures;
 
@@ -39,19 +39,14 @@ impl Remains {
 
     /// Removes the leaf below `parent` if there is nothing in it.
     pub(super) fn remove(&self, parent: BorrowedFd<'_>) -> Result<(), Errno> {
-        // A step at a time: a command may have mounted something over the account.
-        match self.path.split_once('/') {
-            None => unlinkat(parent, self.path.as_str(), AtFlags::REMOVEDIR),
-            Some((account, leaf)) => {
-                let account = below(parent, account, GROUP)?;
-                unlinkat(account, leaf, AtFlags::REMOVEDIR)
-            }
+        let remove = |group: BorrowedFd<'_>, name| unlinkat(group, name, AtFlags::REMOVEDIR);
+        match (&self.account, self.path.rsplit_once('/')) {
+            // A step at a time: a command may have mounted something over the account.
+            (Some(account), Some((_, leaf))) => account.within(parent, |group| remove(group, leaf)),
+            _ => remove(parent, &self.path),
         }
     }
 }
-
-/// To make, enter and remove groups in a group.
-const GROUP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 impl Leaf {
     /// Makes the group of execution `id` below `parent`, in an account if it has one. Gives the
@@ -74,9 +69,7 @@ impl Leaf {
         };
         let made = match &account {
             None => make(parent),
-            Some(account) => {
-                below(parent, &account.name, GROUP).and_then(|group| make(group.as_fd()))
-            }
+            Some(account) => account.within(parent, make),
         };
         match made {
             Ok(dir) => Ok(Self {
