@@ -129,8 +129,6 @@ impl Deref for TestVm {
 /// for itself until it drops this.
 #[derive(Debug)]
 pub struct SharedVm {
-    // Shown at the end of each test that fails; the VM itself outlives all of them.
-    _on_panic: ShowConsole,
     vm: &'static TestVm,
     _turn: Turn,
 }
@@ -146,10 +144,17 @@ impl SharedVm {
     ) -> Self {
         let turn = turn().await;
         let vm = shared.get_or_init(|| TestVm::start(builder())).await;
-        Self {
-            _on_panic: ShowConsole(Arc::clone(vm.console())),
-            vm,
-            _turn: turn,
+        Self { vm, _turn: turn }
+    }
+}
+
+/// Shows what became of the guest at the end of each test that fails; the VM itself outlives all of
+/// them.
+impl Drop for SharedVm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("vCPUs of the guest: {:?}", self.inspect().machine.vcpus);
+            drop(ShowConsole(Arc::clone(self.console())));
         }
     }
 }

@@ -74,3 +74,14 @@ fn a_last_run_that_is_void_keeps_its_failures() {
     tally.take(TWO_OF_THREE, &void());
     assert_eq!((tally.verdict.passed, tally.verdict.failed), (2, 1));
 }
+
+#[test]
+fn a_failure_with_a_processor_whose_interrupts_are_off_is_tried_again_in_the_rig() {
+    let shown = format!("{TWO_OF_THREE}\nvCPUs: [Some(VcpuView {{ interrupts: false, rip: 1 }})]");
+    let mut tally = Tally::new(&[]);
+    let step = tally.take(&shown, &doubted(fair(101), &shown));
+    assert!(matches!(step, Step::Again(why) if why.contains("interrupts off")));
+    let on = shown.replace("false", "true");
+    assert_eq!(doubted(fair(101), &on).void, None);
+    assert_eq!(doubted(void(), &shown).void, void().void);
+}

@@ -1,10 +1,10 @@
 //! Which emulator runs L1.
 //!
 //! QEMU 7.2 breaks a guest in L1, or L1 itself, about once in some minutes of busy guests; 10.0 does
-//! so much more rarely, and where L1 has one [processor](crate::RigCommand::processors) it was not seen
-//! to. So where the installed one is older than [`SOUND`], that of the distribution's
-//! backports is unpacked in the cache and used in its place, with the libraries that the installed
-//! one brought. Where there is none to be had, the installed one does: what it breaks is noticed
+//! so much more rarely, and most rarely where L1 has one [processor](crate::RigCommand::processors).
+//! So where the installed one is older than [`SOUND`], that of the distribution's backports is unpacked
+//! in the cache and used in its place, with the libraries that the installed one brought. Where there
+//! is none to be had, the installed one does: most of what it breaks is noticed
 //! ([`RigOutcome::emulator_at_fault`](crate::RigOutcome::emulator_at_fault)).
 
 use std::fs;
