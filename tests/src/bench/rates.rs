@@ -127,7 +127,7 @@ impl Columns {
                 "as its floor, then judging and keeping each chunk and giving it to the reader, on two \
                  processors that three threads share (vCPU, event loop, application)",
             )
-            .floor("contained_copy_rate", &contained_copy)
+            .floor("bare pipe-to-port copy", &bare_copy)
             .aim(Aim::RatioAtLeast(0.8)),
             Figure::new(
                 "contained_copy_rate",

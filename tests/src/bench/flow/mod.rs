@@ -103,9 +103,7 @@ impl Plan {
             bytes: mib * MIB,
         }
     }
-}
 
-impl Plan {
     /// Measures these parts; all if none is named.
     pub(crate) fn only(mut self, parts: &[Part]) -> Self {
         self.only = parts.to_vec();

@@ -60,13 +60,13 @@ pub(crate) fn tables(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<
         let name = format!("defaults, {block}-byte writes");
         cases.push(Case::new(name, 0, block, plan.bytes / shorter));
     }
-    let mut bare = Bare::boot(&guests.bare)?;
+    let mut bare = outwards.then(|| Bare::boot(&guests.bare)).transpose()?;
     let mut copies = Copies::default();
     // One round more: the first touches guest memory that the host has not given yet.
     for round in 0..=plan.transfers {
-        if outwards {
-            copies.free.push(copy(&mut bare, Writer::Free, plan.bytes)?);
-            let contained = copy(&mut bare, Writer::Contained, plan.bytes)?;
+        if let Some(bare) = &mut bare {
+            copies.free.push(copy(bare, Writer::Free, plan.bytes)?);
+            let contained = copy(bare, Writer::Contained, plan.bytes)?;
             copies.contained.push(contained);
         }
         for case in &mut cases {
@@ -91,7 +91,9 @@ pub(crate) fn tables(plan: &Plan, guests: &Guests, runtime: &Runtime) -> Result<
     for vm in vms {
         runtime.block_on(vm.close());
     }
-    runtime.block_on(bare.close());
+    if let Some(bare) = bare {
+        runtime.block_on(bare.close());
+    }
     let mut tables = Vec::new();
     if outwards {
         tables.push(stdout_table(&copies, &cases)?);
