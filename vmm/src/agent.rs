@@ -37,8 +37,8 @@ pub(crate) trait AgentSide: Gate {
         Tick::Never
     }
 
-    /// Executions may have had their time, and readers are to be told of output. Gives when to ask again; what comes earlier is told by
-    /// [`Link::expire_at`].
+    /// Executions may have had their time, or readers are to be told of output. Gives when to ask
+    /// again; what comes earlier is told by [`Link::expire_at`].
     fn expire(&self) -> Option<Instant> {
         None
     }

@@ -172,13 +172,7 @@ impl Hub {
     /// chain, before a byte of its payload is copied. When the chain, or several, are done
     /// with: pull, then [`settle`](Self::settle).
     pub fn judge(&self, head: &[u8; HEADER_LEN], rest: usize) -> Verdict {
-        let mut inner = self.lock();
-        let verdict = inner.conn.judge(head, rest);
-        // A frame that keeps the rules concerns nobody until it was delivered.
-        if !matches!(verdict, Verdict::Accept(_)) {
-            inner.collect();
-        }
-        verdict
+        self.note(|inner| inner.conn.judge(head, rest))
     }
 
     /// An empty buffer for a payload of `len` bytes, which [`deliver`](Self::deliver) then takes.
@@ -212,8 +206,8 @@ impl Hub {
 
     /// Wakes everybody whom the calls of the device since the last time concern: call it when
     /// they are over and no lock is held that a waker, or the drop of one, might want. A waker
-    /// may drop handles or the VM, and what it causes may call [`Link::transmit`] on this thread. Calls
-    /// [`Link::expire_at`] if something is due earlier than that was told.
+    /// may drop handles or the VM, and what it causes may call [`Link::transmit`] on this thread.
+    /// Calls [`Link::expire_at`] if something is due earlier than that was told.
     pub fn settle(&self) {
         let mut inner = self.lock();
         let due = inner.take_due();
@@ -229,8 +223,8 @@ impl Hub {
 
     /// Kills the executions that have had their time, and tells whoever waits for one whose end
     /// the guest has not confirmed, and readers that were not woken yet in the hope of more output.
-    /// Gives when to call again; a deadline that is set meanwhile and
-    /// comes earlier is told by [`Link::expire_at`]. A call that comes too early does nothing.
+    /// Gives when to call again; a deadline that is set meanwhile and comes earlier is told by
+    /// [`Link::expire_at`]. A call that comes too early does nothing.
     ///
     /// Wakes by itself and may call [`Link::transmit`], so call it with no lock held.
     pub fn expire(&self) -> Option<Instant> {

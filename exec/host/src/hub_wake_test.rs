@@ -10,29 +10,43 @@ use forebay_exec_proto::{FRAME_MAX, HEADER_LEN};
 use crate::clock;
 use crate::fake_guest::{ByHand, FakeVm, inside, without_deadlock};
 use crate::{
-    ControlError, ExecError, ExecEvent, ExecHandle, FailureKind, Signal, Stdin, WriteError,
+    ControlError, ExecError, ExecEvent, ExecHandle, ExecId, FailureKind, Signal, Stdin, WriteError,
 };
+
+/// A command that has started, and writes what it is told to.
+fn started(vm: &FakeVm) -> ExecHandle {
+    let mut stall = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+    let first = vm.run(stall.recv());
+    assert!(matches!(first, Some(ExecEvent::Started { .. })));
+    stall
+}
+
+/// Its reader, which found nothing.
+fn asleep(stall: &mut ExecHandle) -> ByHand<impl Future<Output = Option<ExecEvent>>> {
+    let mut recv = ByHand::new(stall.recv());
+    assert!(recv.poll().is_pending());
+    recv.woken.take();
+    recv
+}
+
+/// It writes as much as fills a write of the guest.
+fn writes_bulk(vm: &FakeVm, id: ExecId) {
+    let chain = FRAME_MAX - 2 * HEADER_LEN;
+    vm.command(id, |command| command.out[0].extend(vec![0; chain]));
+    vm.settle();
+}
 
 #[test]
 fn a_sleeping_reader_of_bulk_is_woken_in_time_though_nothing_follows() {
     let vm = FakeVm::new();
-    let mut stall = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+    let mut stall = started(&vm);
     let id = stall.id();
-    assert!(matches!(
-        vm.run(stall.recv()),
-        Some(ExecEvent::Started { .. })
-    ));
-    let mut recv = ByHand::new(stall.recv());
-    assert!(recv.poll().is_pending());
-    recv.woken.take();
+    let mut recv = asleep(&mut stall);
     assert!(vm.alarms().is_empty());
 
-    let chain = FRAME_MAX - 2 * HEADER_LEN;
-    vm.command(id, |command| command.out[0].extend(vec![0; chain]));
-    vm.settle();
+    writes_bulk(&vm, id);
     assert!(!recv.woken.is_set(), "more of it may come");
-    vm.command(id, |command| command.out[0].extend(vec![0; chain]));
-    vm.settle();
+    writes_bulk(&vm, id);
     assert!(!recv.woken.is_set());
     let alarms = vm.alarms();
     assert_eq!(alarms.len(), 1, "one for both");
@@ -49,18 +63,10 @@ fn a_sleeping_reader_of_bulk_is_woken_in_time_though_nothing_follows() {
 #[test]
 fn a_sleeping_reader_of_bulk_is_woken_when_the_guest_stands_still() {
     let vm = FakeVm::new();
-    let mut stall = vm.run(vm.client.exec("stall", [""; 0]).spawn()).unwrap();
+    let mut stall = started(&vm);
     let id = stall.id();
-    assert!(matches!(
-        vm.run(stall.recv()),
-        Some(ExecEvent::Started { .. })
-    ));
-    let mut recv = ByHand::new(stall.recv());
-    assert!(recv.poll().is_pending());
-    recv.woken.take();
-    let chain = FRAME_MAX - 2 * HEADER_LEN;
-    vm.command(id, |command| command.out[0].extend(vec![0; chain]));
-    vm.settle();
+    let recv = asleep(&mut stall);
+    writes_bulk(&vm, id);
     assert!(!recv.woken.is_set());
     vm.hub.hold_time();
     assert!(recv.woken.is_set());

@@ -104,8 +104,8 @@ impl Sender {
 /// A total is worth saying when the sender may be short of credit. As long as it has room, a release
 /// can wait for the next one, since an announcement would only interrupt it: nearly half of the
 /// window is said together, so that a receiver that takes half of it in one go, headers included, says
-/// so before it takes the other half. Once the sender has an eighth left or can send nothing more, every release is due
-/// at once, so one that stands still never waits for a batch to fill.
+/// so before it takes the other half. Once the sender has an eighth left or can send nothing more,
+/// every release is due at once, so one that stands still never waits for a batch to fill.
 #[derive(Debug, Clone)]
 pub struct Receiver {
     limit: u64,

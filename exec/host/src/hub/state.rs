@@ -260,6 +260,7 @@ impl Inner {
     /// Drains the connection's notices into `wakes`.
     pub(super) fn collect(&mut self) {
         if !self.conn.has_notices() {
+            debug_assert_eq!(self.conn.poll_notice(), None);
             return;
         }
         let wakes = &mut self.wakes;

@@ -1,8 +1,8 @@
 //! Telling the reader of a stream at full rate less often.
 //!
-//! A reader that is faster than its command is woken for every write of the guest, and a wake with
-//! the switch to the reader and back can cost more than all else that is done for such a write. So
-//! the notice of bulk output is held back, and covers what follows.
+//! A reader that is faster than its command would be woken for every write of the guest, and a wake with
+//! the switch to the reader and back is a sixth of all that such a write costs (docs/figures.md). So the
+//! notice of bulk output is held back, and covers what follows.
 //!
 //! A chain of 32 KiB is as much as the guest's driver takes in one write
 //! (`drivers/char/virtio_console.c`, `port_fops_write`): the agent had more to send than went into it,
@@ -21,7 +21,7 @@
 //! One that looks by itself finds all that has come. An application behind a relay is told by the
 //! relay, which is such a reader; its own connection has frames, and no chains.
 
-use alloc::vec::Vec;
+use alloc::collections::BTreeSet;
 use core::mem;
 use core::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) struct Coalesced {
     chain: Chain,
     /// Executions of which a notice was held back since the last time that none was. They may have
     /// been told since.
-    execs: Vec<ExecId>,
+    execs: BTreeSet<ExecId>,
     /// When they are told at last; `None` if there are none.
     due: Option<Duration>,
 }
@@ -101,9 +101,7 @@ impl Conn {
             if self.coalesced.due.is_none() {
                 self.coalesced.due = Some(self.time.now().saturating_add(WITHIN));
             }
-            if !mem::replace(&mut exec.in_coalesced, true) {
-                self.coalesced.execs.push(id);
-            }
+            self.coalesced.execs.insert(id);
         }
         exec.held_back |= bit;
         true
@@ -123,13 +121,9 @@ impl Conn {
     pub(super) fn notice_held_back(&mut self) {
         self.coalesced.due = None;
         for id in mem::take(&mut self.coalesced.execs) {
-            let Some(exec) = self.execs.get_mut(&id) else {
-                continue;
-            };
-            exec.in_coalesced = false;
-            let bits = exec.held_back;
-            if bits != 0 {
-                self.notice(id, bits);
+            // Its bits go with any notice.
+            if self.execs.get(&id).is_some_and(|exec| exec.held_back != 0) {
+                self.notice(id, 0);
             }
         }
     }

@@ -31,8 +31,8 @@
 //! end that comes later counts as it would have before.
 //!
 //! A clock is read at the admission and at the start, and where a notice is first
-//! [held back](super::coalesce), which has its time here as well. Whoever drives the connection asks for the
-//! [next deadline](Conn::next_deadline) after anything that may have changed it, and calls
+//! [held back](super::coalesce), which has its time here as well. Whoever drives the connection asks
+//! for the [next deadline](Conn::next_deadline) after anything that may have changed it, and calls
 //! [`Conn::expire`] then.
 
 use alloc::string::String;

@@ -267,7 +267,6 @@ pub(super) struct Exec {
     pub(super) notice: u16,
     /// Bits of `notice` that wait for more output.
     pub(super) held_back: u16,
-    pub(super) in_coalesced: bool,
 }
 
 impl Exec {
@@ -320,7 +319,6 @@ impl Exec {
             in_slots: false,
             notice: 0,
             held_back: 0,
-            in_coalesced: false,
         }
     }
 

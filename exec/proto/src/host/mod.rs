@@ -17,10 +17,9 @@
 //!
 //! Nothing blocks, and nothing waits for time by itself: the clock is read where an execution with a
 //! deadline is admitted and starts, where a notice is first held back, and for the account that
-//! [`Conn::inspect`] shows. All memory is
-//! bounded: per execution by its limits, per connection by `max_executions` and
-//! [`CONTROL_QUEUE`](crate::CONTROL_QUEUE). An execution that has ended and was read is a small entry
-//! until its handle is forgotten.
+//! [`Conn::inspect`] shows. All memory is bounded: per execution by its limits, per connection by
+//! `max_executions` and [`CONTROL_QUEUE`](crate::CONTROL_QUEUE). An execution that has ended and was
+//! read is a small entry until its handle is forgotten.
 //!
 //! An application's buffers are not dropped in here, since that may run the application's code
 //! and whoever drives the connection usually holds a lock: they wait in

@@ -156,7 +156,6 @@ fn save(id: ExecId, exec: &Exec, now: Duration) -> ExecV1 {
         in_slots: _,
         notice: _,
         held_back: _,
-        in_coalesced: _,
     } = exec;
     let mut unread: Vec<(u64, UnreadV1)> = [(Stream::Stdout, stdout), (Stream::Stderr, stderr)]
         .into_iter()

@@ -101,46 +101,39 @@ fn an_end_is_told_with_the_output_before_it() {
     assert_eq!(told & what::TERMINAL, what::TERMINAL);
 }
 
-#[test]
-fn output_that_shares_a_full_chain_with_anothers_bulk_is_told_at_once() {
-    let (mut pair, bulk) = streaming();
-    let short = pair.running(Stdin::Null);
-    told(&mut pair, short);
-    let line = raw(FromGuest::Stdout.to_wire(), short.get(), b"a line\n");
-    let rest = FRAME_MAX - line.len() - 2 * HEADER_LEN;
-    let [first, second] = [CHUNK, rest - CHUNK].map(|len| {
-        let payload = vec![b'x'; len];
-        raw(FromGuest::Stdout.to_wire(), bulk.get(), &payload)
-    });
+/// What was told of both executions when frames of these lengths filled one chain.
+fn told_of_both(pair: &mut Pair, both: [ExecId; 2], frames: [(ExecId, usize); 3]) -> [u16; 2] {
     let mut behind = FRAME_MAX;
-    for frame in [&line, &first, &second] {
-        pair.host_receives(frame, behind - HEADER_LEN);
-        behind -= frame.len();
-    }
-    assert_eq!(behind, 0);
-    let notices = pair.notices.clone();
-    assert_eq!(told(&mut pair, short), what::STDOUT);
-    pair.notices = notices;
-    assert_eq!(told(&mut pair, bulk), 0);
-}
-
-#[test]
-fn a_short_read_between_anothers_bulk_is_told_at_once() {
-    let (mut pair, bulk) = streaming();
-    let short = pair.running(Stdin::Null);
-    told(&mut pair, short);
-    let answer = 8 << 10;
-    let rest = FRAME_MAX - CHUNK - answer - 3 * HEADER_LEN;
-    let mut behind = FRAME_MAX;
-    for (id, len) in [(bulk, CHUNK), (short, answer), (bulk, rest)] {
+    for (id, len) in frames {
         let frame = raw(FromGuest::Stdout.to_wire(), id.get(), &vec![b'x'; len]);
         pair.host_receives(&frame, behind - HEADER_LEN);
         behind -= frame.len();
     }
+    assert_eq!(behind, 0);
     let notices = pair.notices.clone();
-    assert_eq!(told(&mut pair, short), what::STDOUT);
-    pair.notices = notices;
-    assert_eq!(told(&mut pair, bulk), 0);
+    both.map(|id| {
+        pair.notices.clone_from(&notices);
+        told(pair, id)
+    })
+}
+
+#[test]
+fn a_short_read_in_anothers_full_chain_is_told_at_once() {
+    // A line, and what is more than a quarter of a chunk.
+    for len in [7, 8 << 10] {
+        for first in [true, false] {
+            let (mut pair, bulk) = streaming();
+            let short = pair.running(Stdin::Null);
+            told(&mut pair, short);
+            let rest = FRAME_MAX - CHUNK - len - 3 * HEADER_LEN;
+            let mut frames = [(bulk, CHUNK), (short, len), (bulk, rest)];
+            if first {
+                frames.swap(0, 1);
+            }
+            let told = told_of_both(&mut pair, [short, bulk], frames);
+            assert_eq!(told, [what::STDOUT, 0], "{len} {first}");
+        }
+    }
 }
 
 #[test]
