@@ -69,4 +69,4 @@ pub use memory_watch::MemoryWatch;
 pub use pace::{CEILING, Within, in_rig, rounds, scaled};
 pub use seed::Seed;
 pub use turn::{Turn, turn};
-pub use vm::{HELPER, SharedVm, TestVm, builder, helper_layer, image};
+pub use vm::{HELPER, SharedVm, TestVm, builder, helper_layer, image, tell_of_interrupts};

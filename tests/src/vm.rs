@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{ConsoleLog, Image, Restore, StopReason, Vm, VmBuilder};
+use forebay::{ConsoleLog, Image, MachineView, Restore, StopReason, Vm, VmBuilder};
 use tokio::sync::OnceCell;
 
 use crate::pace::scaled;
@@ -129,6 +129,8 @@ impl Deref for TestVm {
 /// for itself until it drops this.
 #[derive(Debug)]
 pub struct SharedVm {
+    // Shown at the end of each test that fails; the VM itself outlives all of them.
+    _on_panic: ShowConsole,
     vm: &'static TestVm,
     _turn: Turn,
 }
@@ -144,17 +146,19 @@ impl SharedVm {
     ) -> Self {
         let turn = turn().await;
         let vm = shared.get_or_init(|| TestVm::start(builder())).await;
-        Self { vm, _turn: turn }
+        Self {
+            _on_panic: ShowConsole(Arc::clone(vm.console())),
+            vm,
+            _turn: turn,
+        }
     }
 }
 
-/// Shows what became of the guest at the end of each test that fails; the VM itself outlives all of
-/// them.
+/// Of a guest in which a test failed.
 impl Drop for SharedVm {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("vCPUs of the guest: {:?}", self.inspect().machine.vcpus);
-            drop(ShowConsole(Arc::clone(self.console())));
+            eprintln!("{}", tell_of_interrupts(|| self.inspect().machine));
         }
     }
 }
@@ -164,6 +168,30 @@ impl Deref for SharedVm {
 
     fn deref(&self) -> &TestVm {
         self.vm
+    }
+}
+
+/// How `cargo xtask test` knows a guest that the rig's emulator has broken; its words, too.
+const KEEPS_INTERRUPTS_OFF: &str = "a processor of the guest keeps its interrupts off";
+
+/// Whether a processor has its interrupts off at each of many looks. A sound guest has them off for
+/// moments.
+#[must_use]
+pub fn tell_of_interrupts(look: impl Fn() -> MachineView) -> &'static str {
+    const LOOKS: u32 = 20;
+    let mut off: Vec<bool> = Vec::new();
+    for _ in 0..LOOKS {
+        let vcpus = look().vcpus;
+        off.resize(vcpus.len(), true);
+        for (off, vcpu) in off.iter_mut().zip(vcpus) {
+            *off &= vcpu.is_some_and(|vcpu| !vcpu.interrupts);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if off.contains(&true) {
+        KEEPS_INTERRUPTS_OFF
+    } else {
+        "every processor of the guest has its interrupts on, or had"
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! In the rig a run can be void: the emulator now and then mixes up a guest's state with L1's, or
 //! breaks L1 itself, or the program does not come to its end ([`Ended::void`](crate::place::Ended)), or a
-//! test shows a guest whose processor has its interrupts off ([`INTERRUPTS_OFF`]).
+//! test that fails finds a guest whose processor keeps its interrupts off ([`INTERRUPTS_OFF`]).
 //! What did not pass in such a run is run again in a new L1, and that is said; what passed stays
 //! passed. A failure in a run that the rig has nothing to say against is a failure, whatever it looks
 //! like, and so is a hang that comes again.
@@ -30,10 +30,10 @@ const RUNS: u32 = 6;
 /// When no further run of a program is begun.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// How a test that fails shows a processor of its guest that has its interrupts off. The emulator can leave
-/// one so for good, by giving it an interrupt a second time while it handles the first. A sound guest has
-/// them off for moments; should a test fail in one of them, it runs once more than it must.
-const INTERRUPTS_OFF: &str = "interrupts: false";
+/// What a test that fails says of a processor of its guest whose interrupts were off at many looks. The
+/// emulator can leave one so for good, by giving it an interrupt a second time while it handles the
+/// first. The words are those of the tests' `tell_of_interrupts`.
+const INTERRUPTS_OFF: &str = "a processor of the guest keeps its interrupts off";
 
 /// A program of VM tests.
 pub(crate) struct Program {
@@ -136,7 +136,7 @@ fn run(program: &Program, arguments: &[String], place: &Place, out: &mut dyn Wri
 /// How a run in the rig ended, after a look at what the failed tests show of their guests.
 fn doubted(ended: Ended, output: &str) -> Ended {
     const WHY: &str =
-        "in the rig a processor of a guest had its interrupts off, as the emulator can leave one";
+        "in the rig a processor of a guest kept its interrupts off, as the emulator can leave one";
     let off = output.contains(INTERRUPTS_OFF).then(|| WHY.to_owned());
     Ended {
         void: ended.void.or(off),

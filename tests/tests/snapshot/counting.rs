@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay::{ConsoleLog, Machine};
-use forebay_tests::{CEILING, builder, scaled};
+use forebay_tests::{CEILING, builder, scaled, tell_of_interrupts};
 
 /// Guest memory: as little as boots, since tests write and compare it.
 const MEMORY_MIB: u32 = 64;
@@ -118,8 +118,9 @@ impl Counting {
             }
             assert!(
                 Instant::now() < limit,
-                "a processor stands still: {since:?}, then {heard:?}\n{:?}\n{}",
+                "a processor stands still: {since:?}, then {heard:?}\n{:?}\n{}\n{}",
                 self.machine.inspect(),
+                tell_of_interrupts(|| self.machine.inspect()),
                 self.last_lines()
             );
             std::thread::sleep(Duration::from_millis(2));
