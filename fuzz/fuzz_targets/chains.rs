@@ -84,6 +84,7 @@ impl Gate for Judge {
         Some(Outgoing {
             head: frame.head,
             body: frame.body,
+            can_wait: frame.can_wait,
         })
     }
 

@@ -186,6 +186,7 @@ impl Agent {
             if self.unfinished.orphans {
                 self.collect_orphans();
             }
+            self.unfinished.receive |= self.conn.take_credit_sought();
             self.exchange();
             // After the exits have left: nobody waits for this.
             if let Some(parent) = &mut self.config.parent {

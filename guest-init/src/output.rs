@@ -23,6 +23,9 @@ use rustix::io::{Errno, ioctl_fionread, read, readv, retry_on_intr};
 
 use crate::pty::{self, Pty};
 
+/// Places that one read of a stream may fill: the payloads of as many frames.
+pub(crate) const ROOMS: usize = 4;
+
 /// What a stream still has to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owed {
@@ -105,27 +108,26 @@ impl Output {
         self.pipe.is_none()
     }
 
-    /// Reads once into `room`, and from a stream that flows what it has no space for into
-    /// `further`. Returns the bytes read and what the stream can do next.
+    /// Reads once: into the first of `rooms`, and from a stream that flows into the others behind it.
+    /// Returns the bytes read and what the stream can do next.
     ///
     /// A writer that waits for space in the pipe is woken by each read and may run at once, so one
     /// read of twice as much costs half the changes from one process to the other. A few bytes now
     /// and then come cheaper by a plain read.
-    pub(crate) fn read(&mut self, room: &mut [u8], further: &mut [u8]) -> (usize, Then) {
+    pub(crate) fn read(&mut self, rooms: [&mut [u8]; ROOMS]) -> (usize, Then) {
         let Some(pipe) = &self.pipe else {
             return (0, Then::Ended(None));
         };
-        let owed = match self.owed {
+        let mut owed = match self.owed {
             Owed::Everything => usize::MAX,
             Owed::Rest { bytes, .. } => bytes,
         };
-        let (room, left) = cut(room, owed);
-        let (further, _) = cut(further, left);
-        let space = room.len();
+        let mut rooms = rooms.map(|room| IoSliceMut::new(cut(room, &mut owed)));
+        let space = rooms[0].len();
         let read = if self.flows {
-            readv(pipe, &mut [IoSliceMut::new(room), IoSliceMut::new(further)])
+            readv(pipe, &mut rooms)
         } else {
-            read(pipe, room)
+            read(pipe, &mut *rooms[0])
         };
         self.flows = read.is_ok_and(|got| got >= space);
         let got = match read {
@@ -206,10 +208,11 @@ impl Output {
     }
 }
 
-/// The first `most` bytes of `room`, and how many of `most` it has no space for.
-fn cut(room: &mut [u8], most: usize) -> (&mut [u8], usize) {
-    let len = room.len().min(most);
-    (room.split_at_mut(len).0, most - len)
+/// The first `most` bytes of `room`, or all of it, which are then no longer owed.
+fn cut<'a>(room: &'a mut [u8], most: &mut usize) -> &'a mut [u8] {
+    let len = room.len().min(*most);
+    *most -= len;
+    room.split_at_mut(len).0
 }
 
 /// Pipes whose execution has ended and that a descendant may still write to.

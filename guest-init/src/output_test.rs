@@ -57,7 +57,7 @@ fn output() -> (Writer, Output) {
 /// Reads at most `max` bytes.
 fn read(output: &mut Output, max: usize) -> (Vec<u8>, Then) {
     let mut room = vec![0; max];
-    let (got, then) = output.read(&mut room, &mut []);
+    let (got, then) = output.read([&mut room, &mut [], &mut [], &mut []]);
     room.truncate(got);
     (room, then)
 }
@@ -76,22 +76,23 @@ fn a_stream_is_readable_until_its_pipe_says_that_it_is_empty() {
 }
 
 #[test]
-fn one_read_of_a_stream_that_flows_fills_the_first_room_and_goes_on_in_the_second() {
+fn one_read_of_a_stream_that_flows_fills_the_first_room_and_goes_on_in_the_others() {
     let (mut writer, mut output) = output();
     writer.write(b"abcdefghijk");
-    let (mut room, mut further) = ([0; 3], [0; 2]);
+    let (mut room, mut second, mut third) = ([0; 3], [0; 1], [0; 1]);
     // Whether it flows is not known before the first.
-    let (got, _) = output.read(&mut room, &mut further);
-    assert_eq!((got, &room, &further), (3, b"abc", b"\0\0"));
-    let (got, then) = output.read(&mut room, &mut further);
-    assert_eq!((got, &room, &further), (5, b"def", b"gh"));
+    let (got, _) = output.read([&mut room, &mut second, &mut third, &mut []]);
+    assert_eq!((got, &room, &second, &third), (3, b"abc", b"\0", b"\0"));
+    let (got, then) = output.read([&mut room, &mut second, &mut third, &mut []]);
+    assert_eq!((got, &room, &second, &third), (5, b"def", b"g", b"h"));
     assert!(matches!(then, Then::Readable));
-    // What a descendant writes after the exit is not part of the stream, in neither room.
+    // What a descendant writes after the exit is not part of the stream, in no room.
     assert!(matches!(output.leader_exited(), Then::Readable));
     writer.write(b"job");
-    let (mut room, mut further) = ([0; 2], [0; 2]);
-    let (got, then) = output.read(&mut room, &mut further);
-    assert_eq!((got, &room, &further), (3, b"ij", b"k\0"));
+    let (mut room, mut second, mut third) = ([0; 2], [0; 2], [0; 2]);
+    let (got, then) = output.read([&mut room, &mut second, &mut third, &mut []]);
+    assert_eq!((got, &room, &second), (3, b"ij", b"k\0"));
+    assert_eq!(&third, b"\0\0");
     assert!(matches!(then, Then::Ended(Some(_))));
 }
 

@@ -26,9 +26,9 @@ use crate::vcpus::Vcpus;
 const NAME: &str = "forebay-loop";
 /// Descriptors watched; the most events that can be ready at once.
 const SOURCES: usize = 5;
-/// How long the console device looks for the next chain before it asks to be kicked, where there
-/// is a second processor to look on. About as long as the kick would cost.
-const POLL: Duration = Duration::from_micros(20);
+/// How long the console device looks at least for the next chain before it asks to be kicked, where
+/// there is a second processor to look on. About as long as the kick would cost on hardware.
+const LEAST_LOOK: Duration = Duration::from_micros(20);
 /// A guest that never stops sending must not keep its VM from ending: turns taken at the end.
 const LAST_TURNS: usize = 4;
 
@@ -63,11 +63,11 @@ pub(crate) fn start(work: Loop, inbox: Inbox) -> Result<JoinHandle<()>, HostErro
     let agent = Arc::clone(&work.agent);
     let console = Arc::clone(&work.console);
     let hold = Arc::clone(&work.hold);
-    let poll = match std::thread::available_parallelism() {
-        Ok(processors) if processors.get() > 1 => POLL,
+    let least_look = match std::thread::available_parallelism() {
+        Ok(processors) if processors.get() > 1 => LEAST_LOOK,
         _ => Duration::ZERO,
     };
-    manager.add_subscriber(Sources { work, poll });
+    manager.add_subscriber(Sources { work, least_look });
     threads::spawn(NAME.into(), move || {
         let outcome = threads::catch(|| {
             // A restored VM begins at rest.
@@ -122,7 +122,7 @@ fn see_out(lifecycle: &Lifecycle, console: &Console, agent: &dyn AgentSide) {
 /// The loop's descriptors, and what to do when one is ready.
 struct Sources {
     work: Loop,
-    poll: Duration,
+    least_look: Duration,
 }
 
 impl Sources {
@@ -151,7 +151,8 @@ impl Sources {
             Source::Timer => self.deadlines()?,
             Source::Drain => {
                 clear(&self.work.drain)?;
-                let drained = self.work.console.drain_from_guest(Budget::TURN, self.poll);
+                let console = &self.work.console;
+                let drained = console.drain_from_guest(Budget::TURN, self.least_look);
                 if drained == Drained::More {
                     // Back to the end of the line, behind the other sources.
                     let _ = self.work.drain.write(1);

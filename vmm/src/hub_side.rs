@@ -123,6 +123,7 @@ impl Gate for HubSide {
         Some(Outgoing {
             head: frame.head,
             body: frame.body,
+            can_wait: frame.can_wait,
         })
     }
 

@@ -142,14 +142,6 @@ impl AgentFromGuest {
             .is_some_and(|queue| queue.available().unwrap_or(false))
     }
 
-    /// Half of the chains that the ring can hold, at least 1.
-    pub(crate) fn half_a_ring(&self) -> u32 {
-        self.queue
-            .as_ref()
-            .map_or(1, |queue| u32::from(queue.size()) / 2)
-            .max(1)
-    }
-
     /// Asks for the next kick. `true` if the ring must be looked at again: chains are there
     /// already, or the ring is found dead with the connection still up.
     pub(crate) fn rearm(&mut self) -> bool {

@@ -6,7 +6,8 @@
 //! request. When kicks come in close succession the guest is streaming (see [`Cadence`]): the ring
 //! is handed to the event loop, by way of the [`Doorbell`], and no kicks are asked for until the
 //! loop found it empty and gave it back. The loop looks a little longer before it does, because a
-//! kick costs more than a short look.
+//! kick costs more than a short look. As long as it has the ring, the guest is not interrupted for
+//! what [can wait](crate::Outgoing::can_wait).
 //!
 //! A machine may instead put an ioeventfd on queue 5 and let the loop serve it always; nothing
 //! here changes.
@@ -20,6 +21,7 @@
 
 use std::hint::spin_loop;
 use std::mem;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -29,11 +31,15 @@ use crate::agent_from_guest::{AgentFromGuest, Channel, Owner, Served};
 use crate::agent_to_guest::{Link, Placed};
 #[cfg(doc)]
 use crate::cadence::Cadence;
-use crate::device::{Budget, Console, Drained, Turn, lock};
+use crate::device::{Budget, Console, Drained, lock};
 use crate::gate::Closed;
 
 /// Times one call of [`Console::transmit`] looks again because other calls came meanwhile.
 pub(crate) const TRANSMIT_ROUNDS: u32 = 4;
+
+/// Pauses of the processor between two looks at the ring, a few hundred nanoseconds in all: the lock
+/// is free for most of the time.
+const SPINS_PER_LOOK: u32 = 16;
 
 const OVERFULL: Closed =
     Closed::Framing("more lay in the ring as the port opened or closed than the agent writes");
@@ -142,10 +148,10 @@ impl Console {
         };
         let cost = Budget::INLINE.bytes.saturating_sub(budget.bytes);
         port.cadence.served(cost);
-        self.signal(&mut port.queue, taken, Turn::Inline);
+        self.tell_of_room(&mut port.queue, taken);
         if hand_over {
             port.owner = Owner::EventLoop;
-            port.cadence.handed_over();
+            port.cadence.handed_over(Instant::now());
             port.counters.handovers += 1;
         }
         self.answer(&mut port);
@@ -158,49 +164,52 @@ impl Console {
     }
 
     /// Port 1's share of [`Console::drain_from_guest`], which settles the gate.
-    pub(crate) fn drain_agent(&self, mut budget: Budget, poll: Duration) -> Drained {
+    pub(crate) fn drain_agent(&self, mut budget: Budget, least_look: Duration) -> Drained {
         let Some(mut port) = self.lock_unless_held(&self.from_guest) else {
             return Drained::Everything;
         };
+        port.cadence.looked_at(Instant::now());
+        // A ring that was just handed over is worth a look, too.
+        let mut worth_a_look = port.owner == Owner::EventLoop;
+        if !least_look.is_zero() {
+            lock(&self.to_guest).stream();
+        }
         if let Some(queue) = &mut port.queue {
             queue.disarm();
         }
-        // Chains of which the guest has not been told.
-        let mut untold = 0;
         let drained = loop {
             let turn = self.serve_agent(&mut port, &mut budget);
-            untold += turn.chains;
-            // A guest that found the ring full sleeps until there is room, and would make the look
-            // for more a waste. Otherwise it is awake, or waits for something else, and need not be
-            // interrupted for every chain of a stream.
-            if untold >= port.half_a_ring() {
-                self.signal(&mut port.queue, mem::take(&mut untold), Turn::EventLoop);
-            }
+            self.tell_of_room(&mut port.queue, turn.chains);
             self.answer(&mut port);
             if turn.chains > 0 {
                 port.cadence.found();
+                worth_a_look = true;
+                lock(&self.to_guest).tell_overdue(&*self.interrupt);
             }
             if !turn.emptied {
                 break Drained::More;
             }
-            if turn.chains > 0 && !poll.is_zero() {
+            if mem::take(&mut worth_a_look) && !least_look.is_zero() {
+                let look = port.cadence.look(least_look);
                 // Whoever waits for what came need not wait for the look, too.
                 drop(port);
                 self.gate.settle();
-                match self.lock_unless_held(&self.from_guest) {
-                    Some(again) => port = again,
+                match self.chain_comes(look) {
+                    Some((again, comes)) => {
+                        port = again;
+                        if comes {
+                            continue;
+                        }
+                    }
                     // Whoever held it raises an interrupt and rings for all that is left here.
                     None => return Drained::Everything,
                 }
-                if chain_comes(&mut port, poll) {
-                    continue;
-                }
             }
             if !port.rearm() {
+                lock(&self.to_guest).pause(&*self.interrupt);
                 break Drained::Everything;
             }
         };
-        self.signal(&mut port.queue, untold, Turn::EventLoop);
         let before = port.owner;
         port.owner = match drained {
             Drained::More => Owner::EventLoop,
@@ -210,6 +219,23 @@ impl Console {
             port.cadence.given_back();
         }
         drained
+    }
+
+    /// Watches the ring for up to `limit`, and says whether a chain came; `None` once the device is
+    /// held. The port's lock is free in between, for whoever opens, closes, holds or inspects it.
+    fn chain_comes(&self, limit: Duration) -> Option<(MutexGuard<'_, AgentFromGuest>, bool)> {
+        let start = Instant::now();
+        loop {
+            let mut port = self.lock_unless_held(&self.from_guest)?;
+            let comes = port.available();
+            if comes || start.elapsed() >= limit {
+                return Some((port, comes));
+            }
+            drop(port);
+            for _ in 0..SPINS_PER_LOOK {
+                spin_loop();
+            }
+        }
     }
 
     /// Serves chains of queue 5 until the ring is empty or the budget spent.
@@ -256,7 +282,20 @@ impl Console {
             budget.bytes = usize::MAX;
             chains += self.serve_agent(port, &mut budget).chains;
         }
-        self.signal(&mut port.queue, chains, Turn::EventLoop);
+        self.tell_of_room(&mut port.queue, chains);
+    }
+
+    /// Tells a guest that may wait for room in queue 5 that there is some, if chains were completed and
+    /// it asked for that. One that found room when it last looked looks again before it waits.
+    fn tell_of_room(&self, queue: &mut Option<Virtqueue>, completed: u32) {
+        let Some(queue) = queue.as_mut().filter(|_| completed > 0) else {
+            return;
+        };
+        if !queue.may_be_waited_for() {
+            queue.forget_interrupt();
+        } else if queue.take_interrupt() {
+            self.interrupt.signal_queue();
+        }
     }
 
     /// The guest opened port 1. The caller settles the gate.
@@ -361,21 +400,6 @@ struct ServedTurn {
     chains: u32,
     /// The ring was seen empty; otherwise the budget ran out.
     emptied: bool,
-}
-
-/// Watches the ring for up to `limit`. Holds the port's lock meanwhile: a guest that opens, closes
-/// or resets the port waits so much longer. Its kicks do not, as none are asked for.
-fn chain_comes(port: &mut AgentFromGuest, limit: Duration) -> bool {
-    let start = Instant::now();
-    loop {
-        if port.available() {
-            return true;
-        }
-        if start.elapsed() >= limit {
-            return false;
-        }
-        spin_loop();
-    }
 }
 
 fn is_alive(queue: &Option<Virtqueue>) -> bool {

@@ -336,19 +336,91 @@ mod who_serves_the_ring {
     }
 
     #[test]
-    fn chains_served_by_the_loop_are_signalled_as_the_ring_asks() {
+    fn a_driver_that_may_wait_for_room_is_told_of_it_if_it_asks_and_no_other() {
         let mut bench = Bench::opened();
+        let entries = bench.driver.room(FROM_GUEST);
+        let interrupts = |bench: &mut Bench, chains: usize, asks: bool| {
+            for _ in 0..chains {
+                let chain = frame(1, b"x");
+                bench.driver.add(FROM_GUEST, &[Piece::Read(&chain)]);
+            }
+            if asks {
+                bench.driver.want_interrupt(FROM_GUEST);
+            }
+            bench.run_loop();
+            bench.driver.take_all_used(FROM_GUEST);
+            bench.interrupt.take()
+        };
+        // It looks at the used ring before it waits.
+        assert_eq!(interrupts(&mut bench, 1, true), 0);
+        assert_eq!(interrupts(&mut bench, entries / 2 - 1, true), 0);
+        // It may have looked, and found no room.
+        assert_eq!(interrupts(&mut bench, entries, true), 1);
+        assert_eq!(interrupts(&mut bench, entries / 2, true), 1);
+        assert_eq!(interrupts(&mut bench, entries, false), 0);
+        // What was not told is not told with the next.
+        assert_eq!(interrupts(&mut bench, 1, true), 0);
+    }
+
+    #[test]
+    fn one_chain_may_fill_a_ring() {
+        let mut bench = Bench::opened();
+        let bytes = frame(1, &[7; 100]);
+        let pieces: Vec<_> = bytes.chunks(10).map(Piece::Read).collect();
+        bench.driver.add(FROM_GUEST, &pieces);
         bench.driver.want_interrupt(FROM_GUEST);
+        bench.run_loop();
+        assert_eq!(bench.interrupt.take(), 1);
+    }
+
+    #[test]
+    fn a_ring_that_was_handed_over_is_looked_at_although_it_is_empty_yet() {
+        let mut bench = Bench::opened();
+        for _ in 0..3 {
+            bench.driver.send(FROM_GUEST, &frame(1, b"stream"));
+        }
+        assert_eq!(bench.console.inspect().agent.owner, "event_loop");
+        bench.gate.take();
+        // The guest sends once the loop has found nothing, and is not asked for a kick.
+        let chain = frame(2, b"late");
+        let slot = bench.driver.slot(FROM_GUEST, 40);
+        bench.driver.mem().write_slice(&chain, slot).unwrap();
+        let (mem, slot) = (bench.driver.mem().clone(), slot.0);
+        let table = bench.driver.descriptors(FROM_GUEST).0;
+        let available = bench.driver.available(FROM_GUEST).0;
+        *bench.gate.at_settle.lock().unwrap() = Some(Box::new(move || {
+            let at = table + 16 * 40;
+            mem.write_obj(slot, GuestAddress(at)).unwrap();
+            mem.write_obj(chain.len() as u64, GuestAddress(at + 8))
+                .unwrap();
+            mem.write_obj(40_u16, GuestAddress(available + 4 + 2 * 3))
+                .unwrap();
+            mem.write_obj(4_u16, GuestAddress(available + 2)).unwrap();
+        }));
+        let look = Duration::from_micros(1);
+        let _ = bench.console.drain_from_guest(Budget::TURN, look);
+        assert_eq!(bench.gate.take(), [delivered(2, b"late")]);
+    }
+
+    #[test]
+    fn a_look_ends_as_the_device_is_held_whose_locks_it_leaves_alone() {
+        let mut bench = Bench::opened();
         bench
             .driver
             .add(FROM_GUEST, &[Piece::Read(&frame(1, b"x"))]);
-        bench.run_loop();
-        assert_eq!(bench.interrupt.take(), 1);
-        bench
-            .driver
-            .add(FROM_GUEST, &[Piece::Read(&frame(1, b"y"))]);
-        bench.run_loop();
-        assert_eq!(bench.interrupt.take(), 0, "it asked for one");
+        let (began, looking) = std::sync::mpsc::channel();
+        *bench.gate.at_settle.lock().unwrap() = Some(Box::new(move || {
+            let _ = began.send(());
+        }));
+        let console = bench.console.clone();
+        let look = std::thread::spawn(move || {
+            console.drain_from_guest(Budget::TURN, Duration::from_secs(3600))
+        });
+        looking.recv().unwrap();
+        let held = bench.console.hold();
+        assert_eq!(look.join().unwrap(), Drained::Everything);
+        drop(held);
+        assert_eq!(bench.gate.take(), [delivered(1, b"x")]);
     }
 
     #[test]
@@ -465,6 +537,7 @@ mod settling {
                 gate.diary().to_guest.push_back(crate::Outgoing {
                     head: crate::test_bench::header(7, body.len()),
                     body: bytes::Bytes::from_static(body),
+                    can_wait: false,
                 });
                 console.transmit();
             }

@@ -3,6 +3,14 @@
 //! To the guest the port is a stream of bytes: buffers are filled to the brim, a frame may lie
 //! over several of them, and several frames may share one. A frame that no longer fits is kept
 //! and finished when buffers come; it is the only one held.
+//!
+//! While the event loop serves a stream of the guest's, frames that [can wait](Outgoing::can_wait) are
+//! placed without an interrupt: the agent that streams looks for them. An interrupt would stop the
+//! guest's processor several times (the interrupt, the driver's look at why, the agent's wake) in the
+//! middle of its work.
+
+use std::mem;
+use std::time::{Duration, Instant};
 
 use forebay_virtio::{ChainVerdict, Interrupt, Taken, Virtqueue};
 
@@ -13,6 +21,9 @@ use crate::queues::MAX_CHAIN_BYTES;
 /// Buffers filled between two looks at whether the guest wants to be woken, so that it starts to
 /// read while we still write.
 const INTERRUPT_BATCH: u32 = 16;
+
+/// The longest for which a guest that streams is not told of a frame that can wait.
+pub const WITHIN: Duration = Duration::from_millis(5);
 
 /// Whether frames may go to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,7 +80,26 @@ pub(crate) struct AgentToGuest {
     pub(crate) queue: Option<Virtqueue>,
     pub(crate) link: Link,
     pub(crate) placing: Option<Placing>,
+    pub(crate) telling: Telling,
     pub(crate) counters: ToGuestCounters,
+}
+
+/// When the guest is told of what was placed. Not saved: letting go of a device tells the guest.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) enum Telling {
+    /// At once.
+    #[default]
+    AtOnce,
+    /// The guest streams. Of what can wait it has not been told since this moment, if there is any.
+    Streaming(Option<Instant>),
+}
+
+/// Buffers filled of which the guest was not told.
+#[derive(Debug, Default)]
+struct Filled {
+    buffers: u32,
+    /// All that is in them can wait.
+    can_wait: bool,
 }
 
 /// What went through port 1 towards the guest, since the device was made.
@@ -107,7 +137,7 @@ impl AgentToGuest {
         interrupt: &dyn Interrupt,
         budget: &mut Budget,
     ) -> Placed {
-        let mut filled = 0;
+        let mut filled = Filled::default();
         let result = self.fill_within(gate, interrupt, budget, &mut filled);
         self.raise(filled, interrupt);
         result.unwrap_or_else(|why| {
@@ -122,7 +152,7 @@ impl AgentToGuest {
         gate: &dyn Gate,
         interrupt: &dyn Interrupt,
         budget: &mut Budget,
-        filled: &mut u32,
+        filled: &mut Filled,
     ) -> Result<Placed, Closed> {
         while !budget.spent() {
             if self.link != Link::Open {
@@ -157,7 +187,9 @@ impl AgentToGuest {
             let mut taken = chain.consume(ChainVerdict::Use);
             let room = taken.remaining();
             let mut frames = 0;
+            filled.can_wait |= filled.buffers == 0;
             while let Some(placing) = &mut self.placing {
+                filled.can_wait &= placing.frame.can_wait;
                 if !placing.write_into(&mut taken) {
                     break;
                 }
@@ -173,18 +205,56 @@ impl AgentToGuest {
             self.counters.bytes += bytes as u64;
             self.counters.buffers += 1;
             taken.complete();
-            *filled += 1;
-            if *filled == INTERRUPT_BATCH {
-                self.raise(std::mem::take(filled), interrupt);
+            filled.buffers += 1;
+            if filled.buffers == INTERRUPT_BATCH {
+                self.raise(mem::take(filled), interrupt);
             }
         }
         Ok(Placed::BudgetSpent)
     }
 
-    /// Wakes the guest if it asked to hear of the buffers filled last.
-    fn raise(&mut self, filled: u32, interrupt: &dyn Interrupt) {
+    /// Wakes the guest if it asked to hear of the buffers filled last, now or later.
+    fn raise(&mut self, filled: Filled, interrupt: &dyn Interrupt) {
+        if filled.buffers == 0 {
+            return;
+        }
+        match &mut self.telling {
+            Telling::Streaming(untold) if filled.can_wait => {
+                untold.get_or_insert_with(Instant::now);
+            }
+            Telling::Streaming(_) => self.tell(Telling::Streaming(None), interrupt),
+            Telling::AtOnce => self.tell(Telling::AtOnce, interrupt),
+        }
+    }
+
+    /// The guest streams: it looks by itself.
+    pub(crate) fn stream(&mut self) {
+        if let Telling::AtOnce = self.telling {
+            self.telling = Telling::Streaming(None);
+        }
+    }
+
+    /// The guest's stream goes on. Tells it of what has waited for long.
+    pub(crate) fn tell_overdue(&mut self, interrupt: &dyn Interrupt) {
+        if let Telling::Streaming(Some(since)) = self.telling
+            && since.elapsed() >= WITHIN
+        {
+            self.tell(Telling::Streaming(None), interrupt);
+        }
+    }
+
+    /// The guest's stream pauses. Tells it of all that it may not have seen.
+    pub(crate) fn pause(&mut self, interrupt: &dyn Interrupt) {
+        match self.telling {
+            Telling::Streaming(Some(_)) => self.tell(Telling::AtOnce, interrupt),
+            Telling::Streaming(None) | Telling::AtOnce => self.telling = Telling::AtOnce,
+        }
+    }
+
+    /// Wakes the guest if it asked to hear of what it has not seen.
+    fn tell(&mut self, after: Telling, interrupt: &dyn Interrupt) {
+        self.telling = after;
         if let Some(queue) = &mut self.queue
-            && filled > 0
             && queue.take_interrupt()
         {
             interrupt.signal_queue();

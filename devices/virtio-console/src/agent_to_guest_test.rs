@@ -130,6 +130,7 @@ fn a_call_that_comes_while_another_is_ending_is_covered_by_it() {
             gate.diary().to_guest.push_back(crate::Outgoing {
                 head: header(2, late.len()),
                 body: bytes::Bytes::from_static(late),
+                can_wait: false,
             });
             console.transmit();
         }
@@ -261,6 +262,7 @@ fn what_lies_ahead_of_a_frame_is_what_the_ring_holds_and_the_rest_of_one_frame()
     let control = Outgoing {
         head: header(2, 0),
         body: bytes::Bytes::new(),
+        can_wait: false,
     };
     bench.gate.diary().to_guest.push_front(control);
     let mut got = bench.received();
@@ -275,4 +277,148 @@ fn what_lies_ahead_of_a_frame_is_what_the_ring_holds_and_the_rest_of_one_frame()
     }
     assert_eq!(got[ahead..ahead + HEADER_LEN], header(2, 0));
     assert!(ahead < RING + whole, "{ahead}");
+}
+
+mod what_can_wait {
+    use std::time::{Duration, Instant};
+
+    use forebay_virtio::mock::Piece;
+
+    use super::*;
+    use crate::agent_to_guest::{Telling, WITHIN};
+    use crate::{Drained, Gate as _};
+
+    const LOOK: Duration = Duration::from_micros(1);
+    const ONE_CHAIN: Budget = Budget {
+        chains: 1,
+        bytes: usize::MAX,
+    };
+
+    /// A guest that wants to hear of everything.
+    fn bench() -> Bench {
+        let mut bench = Bench::opened();
+        bench.driver.post(TO_GUEST, 64, 4096);
+        bench.driver.want_interrupt(TO_GUEST);
+        bench
+    }
+
+    /// A guest whose stream the loop serves, and whose next chain is there already.
+    fn streaming() -> Bench {
+        let mut bench = bench();
+        for _ in 0..2 {
+            let chain = frame(1, b"x");
+            bench.driver.add(FROM_GUEST, &[Piece::Read(&chain)]);
+        }
+        let drained = bench.console.drain_from_guest(ONE_CHAIN, LOOK);
+        assert_eq!(drained, Drained::More);
+        bench
+    }
+
+    /// Interrupts for one frame, of a guest that asks for them.
+    fn interrupts(bench: &mut Bench, can_wait: bool) -> usize {
+        if can_wait {
+            bench.queue_unhurried(1, b"acknowledged");
+        } else {
+            bench.queue_frame(1, b"at once");
+        }
+        bench.console.transmit();
+        bench.interrupt.take()
+    }
+
+    #[test]
+    fn is_placed_in_a_stream_without_an_interrupt_and_told_as_the_stream_pauses() {
+        let mut bench = streaming();
+        assert_eq!(interrupts(&mut bench, true), 0);
+        assert_eq!(interrupts(&mut bench, true), 0);
+        let twice = frame(1, b"acknowledged").repeat(2);
+        assert_eq!(
+            bench.console.inspect().agent.bytes_to_guest,
+            twice.len() as u64
+        );
+        let drained = bench.console.drain_from_guest(Budget::TURN, LOOK);
+        assert_eq!(drained, Drained::Everything);
+        assert_eq!(bench.interrupt.take(), 1);
+        assert_eq!(bench.received(), twice);
+        // The stream is over.
+        bench.driver.want_interrupt(TO_GUEST);
+        assert_eq!(interrupts(&mut bench, true), 1);
+    }
+
+    #[test]
+    fn is_not_told_to_a_guest_that_has_seen_it() {
+        let mut bench = streaming();
+        assert_eq!(interrupts(&mut bench, true), 0);
+        bench.received();
+        bench.driver.want_interrupt(TO_GUEST);
+        let _ = bench.console.drain_from_guest(Budget::TURN, LOOK);
+        assert_eq!(bench.interrupt.take(), 0);
+    }
+
+    #[test]
+    fn is_told_with_the_first_that_cannot() {
+        let mut bench = streaming();
+        assert_eq!(interrupts(&mut bench, true), 0);
+        assert_eq!(interrupts(&mut bench, false), 1);
+        // In one buffer with it, too, in either order.
+        for unhurried_first in [true, false] {
+            bench.received();
+            bench.driver.want_interrupt(TO_GUEST);
+            for unhurried in [unhurried_first, !unhurried_first] {
+                if unhurried {
+                    bench.queue_unhurried(1, b"acknowledged");
+                } else {
+                    bench.queue_frame(1, b"at once");
+                }
+            }
+            bench.console.transmit();
+            assert_eq!(bench.interrupt.take(), 1, "{unhurried_first}");
+        }
+        // Nothing is left to be told.
+        let _ = bench.console.drain_from_guest(Budget::TURN, LOOK);
+        assert_eq!(bench.interrupt.take(), 0);
+    }
+
+    #[test]
+    fn is_told_at_once_to_a_guest_that_does_not_stream() {
+        let mut bench = bench();
+        assert_eq!(interrupts(&mut bench, true), 1);
+        // Nor where the loop does not look for more, having no processor for it.
+        bench.received();
+        bench.driver.want_interrupt(TO_GUEST);
+        for _ in 0..2 {
+            let chain = frame(1, b"x");
+            bench.driver.add(FROM_GUEST, &[Piece::Read(&chain)]);
+        }
+        let _ = bench.console.drain_from_guest(ONE_CHAIN, Duration::ZERO);
+        assert_eq!(interrupts(&mut bench, true), 1);
+    }
+
+    #[test]
+    fn is_told_after_a_while_to_a_guest_that_streams_on() {
+        let mut bench = streaming();
+        assert_eq!(interrupts(&mut bench, true), 0);
+        let telling = || bench.console.to_guest.lock().unwrap();
+        assert!(matches!(telling().telling, Telling::Streaming(Some(_))));
+        telling().telling = Telling::Streaming(Instant::now().checked_sub(WITHIN));
+        let chain = frame(1, b"and on");
+        bench.driver.add(FROM_GUEST, &[Piece::Read(&chain)]);
+        let drained = bench.console.drain_from_guest(ONE_CHAIN, LOOK);
+        assert_eq!(drained, Drained::More);
+        assert_eq!(bench.interrupt.take(), 1);
+    }
+
+    #[test]
+    fn is_told_by_a_device_that_was_held() {
+        let mut bench = streaming();
+        assert_eq!(interrupts(&mut bench, true), 0);
+        let held = bench.console.hold();
+        assert_eq!(
+            bench.console.drain_from_guest(Budget::TURN, LOOK),
+            Drained::Everything
+        );
+        assert_eq!(bench.interrupt.take(), 0);
+        drop(held);
+        assert_eq!(bench.interrupt.take(), 1);
+        bench.gate.settle();
+    }
 }

@@ -6,6 +6,10 @@
 //! part of a stream whatever went to the guest, since a stream has its acknowledgements. And the
 //! best evidence is what the loop finds: a ring it gives back without having found a chain was
 //! handed over in vain, and the next hand-over takes twice as many kicks.
+//!
+//! How long the loop looks for the next chain before it gives the ring back is measured, too: a look
+//! may cost some of what it saves, which is the exit of a kick and a wake of the loop. How long the
+//! wake takes is seen at each hand-over, and exits are dear where wakes are.
 
 use std::time::{Duration, Instant};
 
@@ -22,6 +26,12 @@ const STREAM: u32 = 3;
 /// The same after many hand-overs in vain.
 const STREAM_AT_MOST: u32 = 96;
 
+/// A look lasts as long as so many wakes.
+const WAKES_PER_LOOK: u32 = 3;
+
+/// The longest look: where wakes take longer still, others have work for the processor.
+const LOOK_AT_MOST: Duration = Duration::from_micros(500);
+
 /// The kicks of queue 5, as far as they tell a stream.
 #[derive(Debug)]
 pub(crate) struct Cadence {
@@ -35,6 +45,10 @@ pub(crate) struct Cadence {
     patience: u32,
     /// The loop has found a chain since the last hand-over.
     found: bool,
+    /// When the ring was handed over, until the loop has come.
+    handed_over: Option<Instant>,
+    /// How long the loop takes to come, on average; `None` before it has.
+    wake: Option<Duration>,
 }
 
 impl Default for Cadence {
@@ -46,6 +60,8 @@ impl Default for Cadence {
             in_a_row: 0,
             patience: STREAM,
             found: false,
+            handed_over: None,
+            wake: None,
         }
     }
 }
@@ -72,8 +88,27 @@ impl Cadence {
     }
 
     /// The loop gets the ring.
-    pub(crate) fn handed_over(&mut self) {
+    pub(crate) fn handed_over(&mut self, now: Instant) {
         self.found = false;
+        self.handed_over = Some(now);
+    }
+
+    /// The loop has come to look.
+    pub(crate) fn looked_at(&mut self, now: Instant) {
+        if let Some(since) = self.handed_over.take() {
+            // One that was kept from coming for long says little of the others.
+            let wake = now.saturating_duration_since(since).min(LOOK_AT_MOST);
+            self.wake = Some(match self.wake {
+                Some(usual) => (usual * 7 + wake) / 8,
+                None => wake,
+            });
+        }
+    }
+
+    /// How long the loop looks for the next chain, at least `least`.
+    pub(crate) fn look(&self, least: Duration) -> Duration {
+        let wakes = self.wake.unwrap_or_default() * WAKES_PER_LOOK;
+        wakes.min(LOOK_AT_MOST).max(least)
     }
 
     /// The loop found a chain.

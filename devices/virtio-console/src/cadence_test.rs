@@ -36,7 +36,7 @@ fn hand_overs(guest: Guest) -> u32 {
         cadence.served(guest.cost);
         if streaming {
             count += 1;
-            cadence.handed_over();
+            cadence.handed_over(now);
             if guest.found {
                 cadence.found();
             }
@@ -96,6 +96,30 @@ fn hand_overs_in_vain_become_rare() {
 }
 
 #[test]
+fn a_look_lasts_as_long_as_three_wakes() {
+    const LEAST: Duration = Duration::from_micros(20);
+    let mut cadence = Cadence::default();
+    let mut now = Instant::now();
+    let mut look = |wake: u64| {
+        cadence.handed_over(now);
+        now += Duration::from_micros(wake);
+        cadence.looked_at(now);
+        // A ring of the doorbell for something else says nothing of wakes.
+        now += Duration::from_secs(1);
+        cadence.looked_at(now);
+        cadence.look(LEAST).as_micros()
+    };
+    assert_eq!(Cadence::default().look(LEAST), LEAST);
+    assert_eq!(look(5), 20);
+    let after: Vec<_> = (0..40).map(|_| look(80)).collect();
+    assert!(after.is_sorted(), "{after:?}");
+    assert!((230..=240).contains(after.last().unwrap()), "{after:?}");
+    // One that took long is not what they take.
+    assert!(look(60_000) < 450);
+    assert_eq!((0..40).map(|_| look(60_000)).last(), Some(500));
+}
+
+#[test]
 fn a_hand_over_that_pays_after_many_in_vain_restores_the_patience_of_the_beginning() {
     let mut cadence = Cadence::default();
     let mut now = Instant::now();
@@ -103,7 +127,7 @@ fn a_hand_over_that_pays_after_many_in_vain_restores_the_patience_of_the_beginni
         for kick in 1.. {
             now += CLOSE;
             if cadence.kick(now, false) {
-                cadence.handed_over();
+                cadence.handed_over(now);
                 if finds {
                     cadence.found();
                 }

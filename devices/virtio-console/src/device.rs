@@ -5,12 +5,18 @@
 //!
 //! # Interrupts
 //!
-//! A lone chain that was consumed inside its own kick raises none, whatever the driver asked: it
-//! is used before the kick returns, and whoever kicked looks at the used ring before it sleeps.
-//! This departs from the letter of the specification and doubles the rate. It is safe with Linux
-//! while one guest thread at a time writes to the port, as the agent's and the kernel's console
-//! do: a second one that sleeps until the ring has room would not be woken by the first one's
-//! chain. All else is signalled as the ring asks.
+//! What was sent and is done with raises fewer than the driver asks for, which departs from the letter
+//! of the specification and doubles the rate. It is safe with Linux, which looks at the used ring by
+//! itself before it sends and before it waits for room (`drivers/char/virtio_console.c`,
+//! `reclaim_consumed_buffers`):
+//!
+//! * on the agent's port an interrupt comes only if the driver may have found the ring full
+//!   ([`Virtqueue::may_be_waited_for`]);
+//! * on the console and control queues none comes for a lone chain that was consumed inside its own
+//!   kick, which the driver spins for.
+//!
+//! What is sent to the guest is signalled as the ring asks, but for frames that
+//! [can wait](crate::Outgoing::can_wait).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -143,15 +149,16 @@ impl Console {
     /// Serves what the guest sent, for the event loop: port 1 first, then whatever kicks of the
     /// other queues left over, each within `budget`.
     ///
-    /// Before it asks for the next kick of port 1 it looks for up to `poll` whether another chain
-    /// comes, if any had come at all. Sensible are 5 to 20 µs, and zero where the host has a
-    /// single processor.
+    /// Before it asks for the next kick of port 1 it looks whether another chain comes, if any had
+    /// come at all or the ring was just handed over: for `least_look`, or longer where rings of the
+    /// doorbell are found to take long, but 500 µs at most. Sensible are 5 to 20 µs, and zero, which
+    /// is no look, where the host has a single processor.
     ///
     /// What the gate has for the guest is placed before this returns, its answers and all else: no
     /// call of [`transmit`](Self::transmit) is needed besides, whatever the doorbell was rung for.
-    pub fn drain_from_guest(&self, budget: Budget, poll: Duration) -> Drained {
+    pub fn drain_from_guest(&self, budget: Budget, least_look: Duration) -> Drained {
         let left_over = [
-            self.drain_agent(budget, poll),
+            self.drain_agent(budget, least_look),
             if self.console_left.swap(false, Ordering::AcqRel) {
                 self.serve_console(budget, Turn::EventLoop)
             } else {

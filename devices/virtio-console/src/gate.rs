@@ -30,6 +30,9 @@ pub struct Outgoing {
     pub head: [u8; HEADER_LEN],
     /// The frame's payload; may be empty.
     pub body: Bytes,
+    /// The guest looks for it by itself while it streams, and need not be interrupted for it then. It
+    /// is told when its stream pauses, and within [`WITHIN`](crate::WITHIN) at the latest.
+    pub can_wait: bool,
 }
 
 /// Why a connection over port 1 ended.

@@ -15,7 +15,7 @@ use forebay_virtio::saved::{self, must};
 use forebay_virtio::{Activation, RestoreError, SavedQueueV1, Virtqueue};
 
 use crate::agent_from_guest::{Channel, FromGuestCounters};
-use crate::agent_to_guest::{AgentToGuest, Link, Placing, ToGuestCounters};
+use crate::agent_to_guest::{AgentToGuest, Link, Placing, Telling, ToGuestCounters};
 use crate::console_port::ConsolePort;
 use crate::control::{Control, Outbox};
 use crate::device::{Console, lock};
@@ -217,6 +217,7 @@ impl Parts {
                 queue: agent_to_guest,
                 link,
                 placing: to_guest.placing.as_ref().map(restore_placing).transpose()?,
+                telling: Telling::default(),
                 counters: ToGuestCounters {
                     buffers: to_guest.buffers,
                     frames: to_guest.frames,
@@ -243,6 +244,7 @@ fn restore_placing(saved: &PlacingV1) -> Result<Placing, Rule> {
         frame: Outgoing {
             head: saved.head,
             body: Bytes::copy_from_slice(&saved.body),
+            can_wait: false,
         },
         done,
     })

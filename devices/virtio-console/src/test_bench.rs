@@ -177,6 +177,7 @@ impl Gate for TestGate {
             diary.to_guest.push_back(Outgoing {
                 head: header(exec, len),
                 body: Bytes::from(payload.clone()),
+                can_wait: false,
             });
         }
         diary.events.push(Event::Delivered(exec, payload));
@@ -447,7 +448,16 @@ impl Bench {
         self.gate.diary().to_guest.push_back(Outgoing {
             head: header(exec, body.len()),
             body: Bytes::copy_from_slice(body),
+            can_wait: false,
         });
+    }
+
+    /// A frame that can wait.
+    pub(crate) fn queue_unhurried(&self, exec: u8, body: &[u8]) {
+        self.queue_frame(exec, body);
+        if let Some(frame) = self.gate.diary().to_guest.back_mut() {
+            frame.can_wait = true;
+        }
     }
 
     pub(crate) fn open(&mut self) {

@@ -375,6 +375,14 @@ impl MockDriver {
             .expect("ring");
     }
 
+    /// Whether the device gave back a chain that was not taken yet.
+    #[must_use]
+    pub fn has_used(&self, queue: u16) -> bool {
+        let index = GuestAddress(self.used(queue).0 + 2);
+        let index: u16 = self.mem.load(index, Ordering::Acquire).expect("ring");
+        index != self.ring(queue).used
+    }
+
     /// The next chain the device gave back.
     pub fn take_used(&mut self, queue: u16) -> Option<Used> {
         let used = self.used(queue).0;

@@ -13,8 +13,9 @@
 //! [`Virtqueue::take_interrupt`] per batch tells whether the driver wants to hear of it.
 
 use std::fmt;
+use std::mem;
 use std::num::Wrapping;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
@@ -73,6 +74,11 @@ pub struct Virtqueue {
     /// The driver's index as last read; chains up to it are peeked without reading it again.
     pub(crate) seen_available: Wrapping<u16>,
     pub(crate) fault: Option<RingFault>,
+    /// Chains consumed before this index were known to be, or need not be, when the driver was asked
+    /// about last.
+    pub(crate) accounted: Wrapping<u16>,
+    /// A chain of several descriptors was seen since then.
+    scattered: bool,
     /// Scratch for the chain at hand. Holds at most one table's worth of entries.
     segments: Vec<Segment>,
 }
@@ -106,6 +112,8 @@ impl Virtqueue {
             indirect,
             seen_available,
             fault: None,
+            accounted: seen_available,
+            scattered: false,
             segments: Vec::new(),
         }
     }
@@ -152,6 +160,7 @@ impl Virtqueue {
             Ok(total) => (None, total),
             Err(fault) => (Some(fault), 0),
         };
+        self.scattered |= self.segments.len() > 1;
         Ok(Some(Peeked {
             head,
             fault,
@@ -218,6 +227,25 @@ impl Virtqueue {
     #[must_use = "an interrupt the driver waits for must be raised"]
     pub fn take_interrupt(&mut self) -> bool {
         self.fault.is_none() && self.queue.needs_notification(&self.mem).unwrap_or(false)
+    }
+
+    /// Whether the driver may have found the ring full at some time since the last call, and so may be
+    /// waiting for one of the chains completed since. Ask when they are completed.
+    ///
+    /// A driver that found it full had added as many chains as there are entries beyond those that it
+    /// saw completed, which were at least all of the last call, and adds none while it waits. So half
+    /// as many are not enough, if each is one descriptor; of others the answer is yes.
+    #[must_use]
+    pub fn may_be_waited_for(&mut self) -> bool {
+        // The index of completed chains is written before the driver's is read: either the driver sees
+        // room, or it is seen here how far it had come.
+        fence(Ordering::SeqCst);
+        let before = mem::replace(&mut self.accounted, Wrapping(self.queue.next_used()));
+        let scattered = mem::replace(&mut self.scattered, false);
+        match self.queue.avail_idx(&self.mem, Ordering::Acquire) {
+            Ok(index) => scattered || (index - before).0 >= self.queue.size() / 2,
+            Err(_) => true,
+        }
     }
 
     /// Decides that the chains completed so far need no interrupt, whatever the driver asked.

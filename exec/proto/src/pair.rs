@@ -358,7 +358,8 @@ impl Pair {
                     let command = self.commands.get_mut(&id).unwrap();
                     let pipe = command.pipes.entry(stream).or_default();
                     let room = size - at;
-                    let more = self.guest.further_read(id, stream, max, room);
+                    let rest = room - (HEADER_LEN + max).min(room);
+                    let more = self.guest.further_read(id, stream, &[max], rest);
                     let n = pipe.len().min(max + more);
                     assert!(n > 0, "the scheduler asked for a pipe that holds nothing");
                     let payload = |i| at + HEADER_LEN + if i < max { i } else { HEADER_LEN + i };

@@ -10,7 +10,8 @@ use super::Agent;
 use super::token::Token;
 use crate::command::Defaults;
 use crate::console::{say, trace};
-use crate::link::{Flushed, Lost, Received};
+use crate::link::{Flushed, Lost, Received, Which};
+use crate::output::ROOMS;
 use crate::power::End;
 use crate::stdin::Fed;
 
@@ -20,8 +21,8 @@ use crate::stdin::Fed;
 /// sleep for every 64 KiB.
 const READS_PER_TURN: usize = 8;
 
-/// Full write buffers per turn, 32 KiB each.
-const WRITES_PER_TURN: usize = 8;
+/// Times per turn that both write buffers are filled, 32 KiB each.
+const FILLS_PER_TURN: usize = 4;
 
 /// Wait before a write that the kernel had no memory for is tried again.
 const STARVED: Duration = Duration::from_millis(5);
@@ -173,7 +174,7 @@ impl Agent {
         }
         self.retry_at = None;
         self.unfinished.transmit = false;
-        for _ in 0..WRITES_PER_TURN {
+        for _ in 0..FILLS_PER_TURN {
             let Some(link) = &mut self.link else {
                 return Ok(());
             };
@@ -197,12 +198,12 @@ impl Agent {
         Ok(())
     }
 
-    /// Fills the write buffer with as many whole frames as fit and are due.
+    /// Fills the first write with as many whole frames as fit and are due.
     fn fill(&mut self) {
         loop {
             let Some(link) = &mut self.link else { return };
-            match self.conn.poll_transmit(link.room()) {
-                Transmit::Frame(length) => link.commit(length),
+            match self.conn.poll_transmit(link.room(Which::First)) {
+                Transmit::Frame(length) => link.commit(Which::First, length),
                 Transmit::Read { id, stream, max } => self.read_output(id, stream, max),
                 Transmit::Full | Transmit::Idle => return,
             }
@@ -210,22 +211,44 @@ impl Agent {
     }
 
     /// Reads a command's pipe straight into the write buffer, behind room for the header; and on,
-    /// for the frame behind, if that one will be of the same stream.
+    /// for the frames behind and those of the second write, if they will be of the same stream. A
+    /// pipe that its writer keeps full is emptied by one read.
     fn read_output(&mut self, id: ExecId, stream: Stream, max: usize) {
         let Some(link) = &mut self.link else { return };
         let Some(execution) = self.executions.get_mut(&id) else {
             return self.conn.stream_ended(id, stream);
         };
-        let room = link.room();
-        let further = self.conn.further_read(id, stream, max, room.len());
-        let (first, second) = room.split_at_mut(room.len().min(HEADER_LEN.saturating_add(max)));
-        let (got, then) = execution
-            .output(stream)
-            .read(payload(first, max), payload(second, further));
-        for n in [got.min(max), got.saturating_sub(max)] {
+        let mut sizes = [0; ROOMS];
+        let mut writes = [Which::First; ROOMS];
+        let mut payloads: [&mut [u8]; ROOMS] = Default::default();
+        let mut frames = 0;
+        for (which, mut room) in [Which::First, Which::Second].into_iter().zip(link.rooms()) {
+            while frames < ROOMS {
+                let size = match frames {
+                    0 => max,
+                    _ => {
+                        let planned = sizes.get(..frames).unwrap_or_default();
+                        self.conn.further_read(id, stream, planned, room.len())
+                    }
+                };
+                let end = HEADER_LEN.saturating_add(size);
+                let Some((frame, rest)) = room.split_at_mut_checked(end).filter(|_| size > 0)
+                else {
+                    break;
+                };
+                room = rest;
+                (sizes[frames], writes[frames]) = (size, which);
+                payloads[frames] = frame.split_at_mut(HEADER_LEN).1;
+                frames += 1;
+            }
+        }
+        let (mut got, then) = execution.output(stream).read(payloads);
+        for (size, which) in sizes.into_iter().zip(writes) {
+            let n = got.min(size);
+            got -= n;
             if n > 0 {
-                let frame = self.conn.output_read(id, stream, n, link.room());
-                link.commit(frame);
+                let frame = self.conn.output_read(id, stream, n, link.room(which));
+                link.commit(which, frame);
             }
         }
         self.continue_stream(id, stream, then);
@@ -258,11 +281,4 @@ impl Agent {
             self.retry_at = Some(Instant::now() + STARVED);
         }
     }
-}
-
-/// The space for `len` bytes behind a frame's header.
-fn payload(frame: &mut [u8], len: usize) -> &mut [u8] {
-    frame
-        .get_mut(HEADER_LEN..HEADER_LEN.saturating_add(len))
-        .unwrap_or_default()
 }

@@ -106,6 +106,7 @@ impl Port for Bare {
         let frame = Outgoing {
             head: *head,
             body: Bytes::copy_from_slice(body),
+            can_wait: false,
         };
         let since = Instant::now();
         let mut state = self.meter.lock();

@@ -161,6 +161,8 @@ pub struct Conn {
     schedule: Scheduler<core::convert::Infallible>,
     replies: VecDeque<Reply>,
     reply_slot_queued: bool,
+    /// Output left the allowance of an execution less than half full.
+    credit_sought: bool,
     rest: Rest,
     /// What a relay keeps beside this; `None` in an agent.
     accounts: Option<Accounts>,
@@ -186,6 +188,7 @@ impl Conn {
             schedule: Scheduler::new(),
             replies: VecDeque::new(),
             reply_slot_queued: false,
+            credit_sought: false,
             rest: Rest::default(),
             accounts: None,
         }
@@ -274,6 +277,13 @@ impl Conn {
     #[must_use]
     pub fn executions(&self) -> usize {
         self.execs.len()
+    }
+
+    /// Whether output has left an execution less than half of its allowance since the last call. The
+    /// host does not interrupt a guest that streams for an acknowledgement that comes early
+    /// (`host::Frame::can_wait`): it may lie in the port, so read that before more is sent.
+    pub fn take_credit_sought(&mut self) -> bool {
+        core::mem::take(&mut self.credit_sought)
     }
 
     fn update(&mut self, id: ExecId, change: impl FnOnce(&mut Exec)) {

@@ -53,6 +53,7 @@ impl Conn {
         if n == 0 || exec.window.charge(charge).is_err() {
             return 0;
         }
+        self.credit_sought |= exec.window.outstanding() > exec.window.available();
         exec.turn = match stream {
             Stream::Stdout => Stream::Stderr,
             Stream::Stderr => Stream::Stdout,
@@ -67,15 +68,21 @@ impl Conn {
     }
 
     /// How much more of the stream of a [`Transmit::Read`] may be read by the same call: what the
-    /// frame behind it will take. 0 when another's frame comes next, so that reading on changes
-    /// nothing in the order of frames. `room` is the length of the buffer.
+    /// frame behind those that are `planned` will take, whose payloads these are. 0 when another's
+    /// frame comes next, so that reading on changes nothing in the order of frames, and where `room`,
+    /// the length of the buffer behind them, is not enough for any frame: then the next buffer's may
+    /// be.
     ///
-    /// These bytes go behind the room for that frame's header, to offset `2 * HEADER_LEN + max`.
-    /// When the first frame was filled and there are some, a second
-    /// [`output_read`](Self::output_read) with the rest of the buffer frames them.
+    /// These bytes go to offset [`HEADER_LEN`] behind the frames before. When those were filled and
+    /// there are some, another [`output_read`](Self::output_read) there frames them.
     #[must_use]
-    pub fn further_read(&self, id: ExecId, stream: Stream, max: usize, room: usize) -> usize {
-        let rest = room.saturating_sub(HEADER_LEN.saturating_add(max));
+    pub fn further_read(
+        &self,
+        id: ExecId,
+        stream: Stream,
+        planned: &[usize],
+        room: usize,
+    ) -> usize {
         let Some(exec) = self.execs.get(&id) else {
             return 0;
         };
@@ -83,11 +90,12 @@ impl Conn {
             Stream::Stdout => &exec.stderr,
             Stream::Stderr => &exec.stdout,
         };
-        if !self.schedule.is_idle() || other.can_be_read() || rest < FRAME_ROOM {
+        if !self.schedule.is_idle() || other.can_be_read() || room < FRAME_ROOM {
             return 0;
         }
-        let first = (max as u64).saturating_add(u64::from(CHUNK_CHARGE));
-        self.read_size(exec.window.available().saturating_sub(first), rest)
+        let charge = |payload: &usize| (*payload as u64).saturating_add(u64::from(CHUNK_CHARGE));
+        let units = planned.iter().map(charge).fold(0, u64::saturating_add);
+        self.read_size(exec.window.available().saturating_sub(units), room)
     }
 
     /// Payload of an output frame in a buffer of `room` bytes, with `units` of allowance left.

@@ -212,6 +212,7 @@ impl Conn {
         Some(Frame {
             head: head.with_flags(OPTIONAL).encode(),
             body: body.into(),
+            can_wait: false,
         })
     }
 

@@ -90,6 +90,9 @@ pub struct Frame {
     pub head: [u8; HEADER_LEN],
     /// The payload.
     pub body: Bytes,
+    /// The agent looks for it by itself while it streams, and need not be interrupted for it then: an
+    /// acknowledgement that comes long before it is needed.
+    pub can_wait: bool,
 }
 
 /// Bits of [`Notice::Exec`].

@@ -9,10 +9,14 @@ use super::inspect::Look;
 use super::leave::Leaving;
 use super::{Conn, Control, Frame, State, what};
 use crate::REQUEST_PART;
-use crate::frame::{Header, LAST, ToGuest};
+use crate::frame::{FRAME_MAX, Header, LAST, ToGuest};
 use crate::id::ExecId;
 use crate::message::encode;
 use crate::schedule::{Slot, Turn};
+
+/// Credit with which a sender's acknowledgement can wait, in units: what it uses up with eight writes
+/// of its port. By half of its window it looks by itself (`guest::Conn::output_read`).
+const AMPLE: u64 = 8 * FRAME_MAX as u64;
 
 impl Conn {
     /// Whether [`poll_transmit`](Self::poll_transmit) may have a frame.
@@ -92,6 +96,7 @@ impl Conn {
             return Some(frame(ToGuest::Kill, Some(id), Vec::new()));
         }
         if exec.ack_due() {
+            let can_wait = exec.window.promised() >= AMPLE;
             let mut totals = Vec::from(exec.window.say().to_le_bytes());
             if self.relayed {
                 let consumed = [&exec.stdout, &exec.stderr].map(Output::consumed);
@@ -100,7 +105,10 @@ impl Conn {
             // It may have been the last thing that kept a forgotten execution here.
             self.settle(id);
             self.schedule_ack(id);
-            return Some(frame(ToGuest::OutputAck, Some(id), totals));
+            return Some(Frame {
+                can_wait,
+                ..frame(ToGuest::OutputAck, Some(id), totals)
+            });
         }
         if exec.may_leave(id, &self.schedule) {
             exec.leaving = Leaving::Sent;
@@ -175,6 +183,7 @@ impl Conn {
                 Some(Frame {
                     head: head.with_flags(flags).encode(),
                     body: part,
+                    can_wait: false,
                 })
             }
             Phase::Started => self.build_stdin(id, chunk),
@@ -209,6 +218,7 @@ impl Conn {
         Some(Frame {
             head: head.encode(),
             body,
+            can_wait: false,
         })
     }
 }
@@ -218,5 +228,6 @@ pub(super) fn frame(kind: ToGuest, exec: Option<ExecId>, body: Vec<u8>) -> Frame
     Frame {
         head: head.encode(),
         body: Bytes::from(body),
+        can_wait: false,
     }
 }

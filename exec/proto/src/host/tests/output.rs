@@ -110,12 +110,60 @@ fn a_reader_that_keeps_up_costs_the_guest_two_acks_a_window() {
     for _ in 0..640 {
         assert_eq!(pair.host_receives(&chunk, 16_384), Verdict::Accept(16_384));
         pair.host.take_chunk(id, Stream::Stdout).unwrap();
-        while pair.host.poll_transmit().is_some() {
+        while let Some(ack) = pair.host.poll_transmit() {
+            assert!(ack.can_wait, "half of the window is left");
             acks += 1;
         }
     }
     // 640 chunks are a little over ten windows.
     assert_eq!(acks, 22);
+}
+
+#[test]
+fn what_a_sender_may_soon_need_cannot_wait() {
+    let chunk_of = |id: ExecId| raw(0x91, id.get(), &[0; 16_384]);
+    // The reader comes when eight writes of 32 KiB are left, or one chunk less.
+    for (under_way, can_wait) in [(47, true), (48, false)] {
+        let mut pair = pair();
+        let id = pair.running(Stdin::Null);
+        for _ in 0..under_way {
+            pair.host_receives(&chunk_of(id), 16_384);
+        }
+        while pair.host.take_chunk(id, Stream::Stdout).is_some() {}
+        let ack = pair.host.poll_transmit().unwrap();
+        assert_eq!(ack.head[4], crate::frame::ToGuest::OutputAck.to_wire());
+        assert_eq!(ack.can_wait, can_wait, "{under_way} chunks under way");
+    }
+    // A window that has no more than that never has enough.
+    let mut pair = Pair::new(Limits {
+        output_limit: 256 << 10,
+        ..Limits::default()
+    });
+    let id = pair.running(Stdin::Null);
+    for _ in 0..64 {
+        pair.host_receives(&chunk_of(id), 16_384);
+        pair.host.take_chunk(id, Stream::Stdout).unwrap();
+        assert!(pair.host.poll_transmit().is_none_or(|ack| !ack.can_wait));
+    }
+}
+
+#[test]
+fn nothing_but_acknowledgements_can_wait() {
+    let mut pair = pair();
+    let id = pair.running(Stdin::Pipe);
+    pair.host
+        .write_stdin(id, Bytes::from_static(b"stdin"))
+        .unwrap();
+    pair.host.signal(id, 15).unwrap();
+    pair.host.ping(1).unwrap();
+    pair.host.kill(id).unwrap();
+    pair.start(Stdin::Null);
+    let mut frames = 0;
+    while let Some(frame) = pair.host.poll_transmit() {
+        assert!(!frame.can_wait, "kind {:#x}", frame.head[4]);
+        frames += 1;
+    }
+    assert!(frames >= 5, "{frames}");
 }
 
 #[test]
