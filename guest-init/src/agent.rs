@@ -186,8 +186,8 @@ impl Agent {
             if self.unfinished.orphans {
                 self.collect_orphans();
             }
-            self.unfinished.receive |= self.conn.take_credit_sought();
             self.exchange();
+            self.unfinished.receive |= self.conn.take_credit_sought();
             // After the exits have left: nobody waits for this.
             if let Some(parent) = &mut self.config.parent {
                 parent.tidy();

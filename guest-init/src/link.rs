@@ -39,10 +39,10 @@ pub(crate) enum Received {
     Nothing,
 }
 
-/// Where the write buffer stands.
+/// Where the writes stand.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
-    /// It is empty.
+    /// Both are empty.
     All,
     /// The ring is full; epoll will tell when it is not.
     Blocked,
@@ -137,8 +137,10 @@ impl Link {
     /// something is in the second.
     pub(crate) fn rooms(&mut self) -> [&mut [u8]; 2] {
         let [first, second] = &mut self.writes;
-        let over = if second.filled > 0 { usize::MAX } else { 0 };
-        let first = first.room().get_mut(over..).unwrap_or_default();
+        let first = match second.filled {
+            0 => first.room(),
+            _ => Default::default(),
+        };
         [first, second.room()]
     }
 
@@ -187,3 +189,7 @@ impl Link {
         Ok(Flushed::All)
     }
 }
+
+#[cfg(test)]
+#[path = "link_test.rs"]
+mod tests;

@@ -41,6 +41,9 @@ pub(crate) const TRANSMIT_ROUNDS: u32 = 4;
 /// is free for most of the time.
 const SPINS_PER_LOOK: u32 = 16;
 
+/// Time after which a turn that looks for more chains ends, for the loop's other sources.
+const LOOKS_AT_MOST: Duration = Duration::from_millis(2);
+
 const OVERFULL: Closed =
     Closed::Framing("more lay in the ring as the port opened or closed than the agent writes");
 
@@ -151,10 +154,12 @@ impl Console {
         self.tell_of_room(&mut port.queue, taken);
         if hand_over {
             port.owner = Owner::EventLoop;
-            port.cadence.handed_over(Instant::now());
             port.counters.handovers += 1;
         }
         self.answer(&mut port);
+        if hand_over {
+            port.cadence.handed_over(Instant::now());
+        }
         drop(port);
         // Only now: a loop that woke before the ring was its own would find nothing to do.
         if hand_over {
@@ -168,7 +173,8 @@ impl Console {
         let Some(mut port) = self.lock_unless_held(&self.from_guest) else {
             return Drained::Everything;
         };
-        port.cadence.looked_at(Instant::now());
+        let began = Instant::now();
+        port.cadence.looked_at(began);
         // A ring that was just handed over is worth a look, too.
         let mut worth_a_look = port.owner == Owner::EventLoop;
         if !least_look.is_zero() {
@@ -197,6 +203,9 @@ impl Console {
                 match self.chain_comes(look) {
                     Some((again, comes)) => {
                         port = again;
+                        if comes && began.elapsed() >= LOOKS_AT_MOST {
+                            break Drained::More;
+                        }
                         if comes {
                             continue;
                         }
@@ -222,7 +231,8 @@ impl Console {
     }
 
     /// Watches the ring for up to `limit`, and says whether a chain came; `None` once the device is
-    /// held. The port's lock is free in between, for whoever opens, closes, holds or inspects it.
+    /// held. The port's lock is free in between, for whoever opens, closes, holds or inspects it. A
+    /// refill of the queue towards the guest, whose kick would have to wait for the loop, is served.
     fn chain_comes(&self, limit: Duration) -> Option<(MutexGuard<'_, AgentFromGuest>, bool)> {
         let start = Instant::now();
         loop {
@@ -232,6 +242,10 @@ impl Console {
                 return Some((port, comes));
             }
             drop(port);
+            let refilled = lock(&self.to_guest).is_refilled();
+            if refilled {
+                self.transmit();
+            }
             for _ in 0..SPINS_PER_LOOK {
                 spin_loop();
             }
@@ -291,9 +305,7 @@ impl Console {
         let Some(queue) = queue.as_mut().filter(|_| completed > 0) else {
             return;
         };
-        if !queue.may_be_waited_for() {
-            queue.forget_interrupt();
-        } else if queue.take_interrupt() {
+        if queue.take_interrupt_for_room() {
             self.interrupt.signal_queue();
         }
     }
@@ -409,6 +421,10 @@ fn is_alive(queue: &Option<Virtqueue>) -> bool {
 #[cfg(test)]
 #[path = "agent_port_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "agent_port_look_test.rs"]
+mod look_tests;
 
 #[cfg(test)]
 #[path = "hostile_rings_test.rs"]

@@ -255,36 +255,6 @@ mod who_serves_the_ring {
     }
 
     #[test]
-    fn whoever_waits_is_woken_before_the_loop_looks_longer() {
-        let mut bench = Bench::opened();
-        bench
-            .driver
-            .add(FROM_GUEST, &[Piece::Read(&frame(1, b"x"))]);
-        // What is woken makes the guest send again: seen only if the look comes afterwards.
-        bench
-            .driver
-            .mem()
-            .write_slice(&frame(2, b"y"), bench.driver.slot(FROM_GUEST, 40))
-            .unwrap();
-        let mem = bench.driver.mem().clone();
-        let slot = bench.driver.slot(FROM_GUEST, 40).0;
-        let table = bench.driver.descriptors(FROM_GUEST).0;
-        let available = bench.driver.available(FROM_GUEST).0;
-        *bench.gate.at_settle.lock().unwrap() = Some(Box::new(move || {
-            let at = table + 16 * 40;
-            mem.write_obj(slot, GuestAddress(at)).unwrap();
-            mem.write_obj(17_u64, GuestAddress(at + 8)).unwrap();
-            mem.write_obj(40_u16, GuestAddress(available + 6)).unwrap();
-            mem.write_obj(2_u16, GuestAddress(available + 2)).unwrap();
-        }));
-        let budget = Budget::TURN;
-        let _ = bench
-            .console
-            .drain_from_guest(budget, Duration::from_micros(1));
-        assert_eq!(bench.gate.take(), [delivered(1, b"x"), delivered(2, b"y")]);
-    }
-
-    #[test]
     fn a_chain_full_of_empty_frames_is_a_whole_turn() {
         let mut bench = Bench::opened();
         let frames = bench.empty_frames();
@@ -371,70 +341,6 @@ mod who_serves_the_ring {
         bench.driver.want_interrupt(FROM_GUEST);
         bench.run_loop();
         assert_eq!(bench.interrupt.take(), 1);
-    }
-
-    #[test]
-    fn a_ring_that_was_handed_over_is_looked_at_although_it_is_empty_yet() {
-        let mut bench = Bench::opened();
-        for _ in 0..3 {
-            bench.driver.send(FROM_GUEST, &frame(1, b"stream"));
-        }
-        assert_eq!(bench.console.inspect().agent.owner, "event_loop");
-        bench.gate.take();
-        // The guest sends once the loop has found nothing, and is not asked for a kick.
-        let chain = frame(2, b"late");
-        let slot = bench.driver.slot(FROM_GUEST, 40);
-        bench.driver.mem().write_slice(&chain, slot).unwrap();
-        let (mem, slot) = (bench.driver.mem().clone(), slot.0);
-        let table = bench.driver.descriptors(FROM_GUEST).0;
-        let available = bench.driver.available(FROM_GUEST).0;
-        *bench.gate.at_settle.lock().unwrap() = Some(Box::new(move || {
-            let at = table + 16 * 40;
-            mem.write_obj(slot, GuestAddress(at)).unwrap();
-            mem.write_obj(chain.len() as u64, GuestAddress(at + 8))
-                .unwrap();
-            mem.write_obj(40_u16, GuestAddress(available + 4 + 2 * 3))
-                .unwrap();
-            mem.write_obj(4_u16, GuestAddress(available + 2)).unwrap();
-        }));
-        let look = Duration::from_micros(1);
-        let _ = bench.console.drain_from_guest(Budget::TURN, look);
-        assert_eq!(bench.gate.take(), [delivered(2, b"late")]);
-    }
-
-    #[test]
-    fn a_look_ends_as_the_device_is_held_whose_locks_it_leaves_alone() {
-        let mut bench = Bench::opened();
-        bench
-            .driver
-            .add(FROM_GUEST, &[Piece::Read(&frame(1, b"x"))]);
-        let (began, looking) = std::sync::mpsc::channel();
-        *bench.gate.at_settle.lock().unwrap() = Some(Box::new(move || {
-            let _ = began.send(());
-        }));
-        let console = bench.console.clone();
-        let look = std::thread::spawn(move || {
-            console.drain_from_guest(Budget::TURN, Duration::from_secs(3600))
-        });
-        looking.recv().unwrap();
-        let held = bench.console.hold();
-        assert_eq!(look.join().unwrap(), Drained::Everything);
-        drop(held);
-        assert_eq!(bench.gate.take(), [delivered(1, b"x")]);
-    }
-
-    #[test]
-    fn looking_longer_serves_the_same_and_comes_to_rest() {
-        let mut bench = Bench::opened();
-        bench
-            .driver
-            .add(FROM_GUEST, &[Piece::Read(&frame(1, b"x"))]);
-        let drained = bench
-            .console
-            .drain_from_guest(Budget::TURN, Duration::from_micros(50));
-        assert_eq!(drained, Drained::Everything);
-        assert_eq!(bench.gate.take(), [delivered(1, b"x")]);
-        assert!(bench.driver.send(FROM_GUEST, &frame(1, b"armed")));
     }
 
     #[test]

@@ -22,8 +22,9 @@ use crate::queues::MAX_CHAIN_BYTES;
 /// read while we still write.
 const INTERRUPT_BATCH: u32 = 16;
 
-/// The longest for which a guest that streams is not told of a frame that can wait.
-pub const WITHIN: Duration = Duration::from_millis(5);
+/// Time after which a guest that streams on is told of a frame that can wait. Looked at with each of
+/// its chains, so that a turn of the event loop may come on top.
+pub const TOLD_WITHIN: Duration = Duration::from_millis(5);
 
 /// Whether frames may go to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,6 +81,8 @@ pub(crate) struct AgentToGuest {
     pub(crate) queue: Option<Virtqueue>,
     pub(crate) link: Link,
     pub(crate) placing: Option<Placing>,
+    /// When it was looked last, the guest had posted no more buffers.
+    pub(crate) dry: bool,
     pub(crate) telling: Telling,
     pub(crate) counters: ToGuestCounters,
 }
@@ -129,6 +132,12 @@ impl AgentToGuest {
         self.placing.is_some()
     }
 
+    /// Whether the guest has posted buffers since it was found to have none.
+    pub(crate) fn is_refilled(&mut self) -> bool {
+        let queue = self.queue.as_mut().filter(|_| self.dry);
+        queue.is_some_and(|queue| queue.available().unwrap_or(false))
+    }
+
     /// Places frames while both the gate and the ring have some, within `budget`, of which a
     /// posted buffer is a chain and what is written into it the bytes.
     pub(crate) fn fill(
@@ -161,7 +170,9 @@ impl AgentToGuest {
             let Some(queue) = &mut self.queue else {
                 return Ok(Placed::Everything);
             };
-            let Some(chain) = queue.peek().map_err(Closed::Ring)? else {
+            let peeked = queue.peek().map_err(Closed::Ring)?;
+            self.dry = peeked.is_none();
+            let Some(chain) = peeked else {
                 self.counters.ran_dry += 1;
                 if queue.rearm().map_err(Closed::Ring)? {
                     budget.charge(0);
@@ -237,7 +248,7 @@ impl AgentToGuest {
     /// The guest's stream goes on. Tells it of what has waited for long.
     pub(crate) fn tell_overdue(&mut self, interrupt: &dyn Interrupt) {
         if let Telling::Streaming(Some(since)) = self.telling
-            && since.elapsed() >= WITHIN
+            && since.elapsed() >= TOLD_WITHIN
         {
             self.tell(Telling::Streaming(None), interrupt);
         }

@@ -285,7 +285,7 @@ mod what_can_wait {
     use forebay_virtio::mock::Piece;
 
     use super::*;
-    use crate::agent_to_guest::{Telling, WITHIN};
+    use crate::agent_to_guest::{TOLD_WITHIN, Telling};
     use crate::{Drained, Gate as _};
 
     const LOOK: Duration = Duration::from_micros(1);
@@ -399,7 +399,7 @@ mod what_can_wait {
         assert_eq!(interrupts(&mut bench, true), 0);
         let telling = || bench.console.to_guest.lock().unwrap();
         assert!(matches!(telling().telling, Telling::Streaming(Some(_))));
-        telling().telling = Telling::Streaming(Instant::now().checked_sub(WITHIN));
+        telling().telling = Telling::Streaming(Instant::now().checked_sub(TOLD_WITHIN));
         let chain = frame(1, b"and on");
         bench.driver.add(FROM_GUEST, &[Piece::Read(&chain)]);
         let drained = bench.console.drain_from_guest(ONE_CHAIN, LOOK);

@@ -29,8 +29,9 @@ const STREAM_AT_MOST: u32 = 96;
 /// A look lasts as long as so many wakes.
 const WAKES_PER_LOOK: u32 = 3;
 
-/// The longest look: where wakes take longer still, others have work for the processor.
-const LOOK_AT_MOST: Duration = Duration::from_micros(500);
+/// The longest look. Where wakes are found to be worth a longer one, the host has other work for its
+/// processors, and a look is as short as may be.
+const LOOK_AT_MOST: Duration = Duration::from_millis(1);
 
 /// The kicks of queue 5, as far as they tell a stream.
 #[derive(Debug)]
@@ -108,7 +109,10 @@ impl Cadence {
     /// How long the loop looks for the next chain, at least `least`.
     pub(crate) fn look(&self, least: Duration) -> Duration {
         let wakes = self.wake.unwrap_or_default() * WAKES_PER_LOOK;
-        wakes.min(LOOK_AT_MOST).max(least)
+        if wakes > LOOK_AT_MOST {
+            return least;
+        }
+        wakes.max(least)
     }
 
     /// The loop found a chain.

@@ -115,8 +115,9 @@ fn a_look_lasts_as_long_as_three_wakes() {
     assert!(after.is_sorted(), "{after:?}");
     assert!((230..=240).contains(after.last().unwrap()), "{after:?}");
     // One that took long is not what they take.
-    assert!(look(60_000) < 450);
-    assert_eq!((0..40).map(|_| look(60_000)).last(), Some(500));
+    assert!((500..700).contains(&look(60_000)));
+    // A host on which all do has better things to do.
+    assert_eq!((0..40).map(|_| look(60_000)).last(), Some(20));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub struct Outgoing {
     /// The frame's payload; may be empty.
     pub body: Bytes,
     /// The guest looks for it by itself while it streams, and need not be interrupted for it then. It
-    /// is told when its stream pauses, and within [`WITHIN`](crate::WITHIN) at the latest.
+    /// is told when its stream pauses, and soon after [`TOLD_WITHIN`](crate::TOLD_WITHIN).
     pub can_wait: bool,
 }
 

@@ -65,7 +65,7 @@ mod spec;
 #[cfg(test)]
 mod test_bench;
 
-pub use agent_to_guest::WITHIN;
+pub use agent_to_guest::TOLD_WITHIN;
 pub use device::{Budget, Console, Drained};
 pub use gate::{Closed, ConsoleSink, FRAME_MAX, Gate, HEADER_LEN, Outgoing, Verdict};
 pub use hold::Held;

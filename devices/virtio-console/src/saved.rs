@@ -217,6 +217,7 @@ impl Parts {
                 queue: agent_to_guest,
                 link,
                 placing: to_guest.placing.as_ref().map(restore_placing).transpose()?,
+                dry: false,
                 telling: Telling::default(),
                 counters: ToGuestCounters {
                     buffers: to_guest.buffers,

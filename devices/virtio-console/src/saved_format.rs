@@ -202,6 +202,7 @@ impl From<&AgentToGuest> for ToGuestV1 {
             queue,
             link: _,
             placing,
+            dry: _,
             telling: _,
             counters:
                 ToGuestCounters {

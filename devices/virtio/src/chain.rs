@@ -74,6 +74,15 @@ pub(crate) struct Segment {
     pub(crate) len: usize,
 }
 
+/// What a chain comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Walked {
+    /// Sum of its buffers' lengths.
+    pub(crate) bytes: usize,
+    /// Entries of the queue's own table that it takes.
+    pub(crate) entries: usize,
+}
+
 /// Where and how to walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walk {
@@ -88,19 +97,19 @@ pub(crate) struct Walk {
 
 impl Walk {
     /// Collects the chain that starts at `head` (below `size`) into `segments`, which is cleared
-    /// first, and returns the sum of their lengths in bytes. After an error `segments` is empty.
+    /// first. After an error `segments` is empty.
     pub(crate) fn collect(
         self,
         mem: &GuestMemoryMmap,
         head: u16,
         segments: &mut Vec<Segment>,
-    ) -> Result<usize, ChainFault> {
+    ) -> Result<Walked, ChainFault> {
         segments.clear();
-        let total = self.collect_into(mem, head, segments);
-        if total.is_err() {
+        let walked = self.collect_into(mem, head, segments);
+        if walked.is_err() {
             segments.clear();
         }
-        total
+        walked
     }
 
     fn collect_into(
@@ -108,12 +117,13 @@ impl Walk {
         mem: &GuestMemoryMmap,
         head: u16,
         segments: &mut Vec<Segment>,
-    ) -> Result<usize, ChainFault> {
+    ) -> Result<Walked, ChainFault> {
         let mut table = self.table;
         let mut size = usize::from(self.size);
         let mut inside_indirect = false;
         let mut index = head;
         let mut visited = 0;
+        let mut entries = 0;
         let mut total = 0_usize;
         loop {
             if usize::from(index) >= size {
@@ -123,6 +133,9 @@ impl Walk {
                 return Err(ChainFault::Cycle);
             }
             visited += 1;
+            if !inside_indirect {
+                entries = visited;
+            }
             let descriptor = read_descriptor(mem, table, index)?;
             let len = descriptor.len();
 
@@ -162,7 +175,10 @@ impl Walk {
                 });
             }
             if !descriptor.has_next() {
-                return Ok(total);
+                return Ok(Walked {
+                    bytes: total,
+                    entries,
+                });
             }
             index = descriptor.next();
         }

@@ -48,7 +48,9 @@ fn collect_from(
     walk: Walk,
 ) -> (Result<usize, ChainFault>, Vec<(u64, usize)>) {
     let mut segments = Vec::new();
-    let total = walk.collect(mem, 0, &mut segments);
+    let total = walk
+        .collect(mem, 0, &mut segments)
+        .map(|walked| walked.bytes);
     let segments = segments
         .iter()
         .map(|segment| (segment.address.0, segment.len))

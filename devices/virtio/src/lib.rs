@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod cursor;
 mod device;
 #[cfg(any(test, feature = "test-utils"))]
 pub mod mock;

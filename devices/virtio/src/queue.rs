@@ -21,6 +21,7 @@ use virtio_queue::{Queue, QueueT};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
 use crate::chain::{ChainFault, Segment, Walk};
+use crate::cursor::Cursor;
 use crate::device::Direction;
 
 /// Bytes of flags and index in front of the available ring's entries.
@@ -74,10 +75,9 @@ pub struct Virtqueue {
     /// The driver's index as last read; chains up to it are peeked without reading it again.
     pub(crate) seen_available: Wrapping<u16>,
     pub(crate) fault: Option<RingFault>,
-    /// Chains consumed before this index were known to be, or need not be, when the driver was asked
-    /// about last.
-    pub(crate) accounted: Wrapping<u16>,
-    /// A chain of several descriptors was seen since then.
+    /// Index of the used ring when it was last asked whether the driver waits for room.
+    pub(crate) used_when_asked: Wrapping<u16>,
+    /// Since then a chain was seen that takes several entries, or nobody knows how many.
     scattered: bool,
     /// Scratch for the chain at hand. Holds at most one table's worth of entries.
     segments: Vec<Segment>,
@@ -112,7 +112,7 @@ impl Virtqueue {
             indirect,
             seen_available,
             fault: None,
-            accounted: seen_available,
+            used_when_asked: seen_available,
             scattered: false,
             segments: Vec::new(),
         }
@@ -156,11 +156,12 @@ impl Virtqueue {
             direction: self.direction,
             indirect: self.indirect,
         };
-        let (fault, left) = match walk.collect(&self.mem, head, &mut self.segments) {
-            Ok(total) => (None, total),
+        let walked = walk.collect(&self.mem, head, &mut self.segments);
+        self.scattered |= walked.is_err() || walked.is_ok_and(|walked| walked.entries > 1);
+        let (fault, left) = match walked {
+            Ok(walked) => (None, walked.bytes),
             Err(fault) => (Some(fault), 0),
         };
-        self.scattered |= self.segments.len() > 1;
         Ok(Some(Peeked {
             head,
             fault,
@@ -229,23 +230,29 @@ impl Virtqueue {
         self.fault.is_none() && self.queue.needs_notification(&self.mem).unwrap_or(false)
     }
 
-    /// Whether the driver may have found the ring full at some time since the last call, and so may be
-    /// waiting for one of the chains completed since. Ask when they are completed.
+    /// As [`take_interrupt`](Self::take_interrupt), of a driver that wants to hear of completed chains
+    /// only when it waits for room: not if it cannot have found the ring full since the last call. Ask
+    /// when chains were completed.
     ///
     /// A driver that found it full had added as many chains as there are entries beyond those that it
-    /// saw completed, which were at least all of the last call, and adds none while it waits. So half
-    /// as many are not enough, if each is one descriptor; of others the answer is yes.
-    #[must_use]
-    pub fn may_be_waited_for(&mut self) -> bool {
+    /// had seen completed, which were at least all of the last call, and adds none while it waits. So
+    /// half as many are not enough, where each takes one entry. For a chain that takes more the answer
+    /// is yes, whatever the driver asked: it may have asked before chains that were passed over here.
+    #[must_use = "an interrupt the driver waits for must be raised"]
+    pub fn take_interrupt_for_room(&mut self) -> bool {
         // The index of completed chains is written before the driver's is read: either the driver sees
         // room, or it is seen here how far it had come.
         fence(Ordering::SeqCst);
-        let before = mem::replace(&mut self.accounted, Wrapping(self.queue.next_used()));
-        let scattered = mem::replace(&mut self.scattered, false);
-        match self.queue.avail_idx(&self.mem, Ordering::Acquire) {
-            Ok(index) => scattered || (index - before).0 >= self.queue.size() / 2,
-            Err(_) => true,
+        let used = Wrapping(self.queue.next_used());
+        let before = mem::replace(&mut self.used_when_asked, used);
+        let added = self.queue.avail_idx(&self.mem, Ordering::Acquire);
+        let may_wait = added.is_ok_and(|index| (index - before).0 >= self.queue.size() / 2);
+        if mem::take(&mut self.scattered) {
+            self.forget_interrupt();
+            return self.fault.is_none();
         }
+        // Asked in any case, so that the next answer is about the chains completed from now on.
+        self.take_interrupt() && may_wait
     }
 
     /// Decides that the chains completed so far need no interrupt, whatever the driver asked.
@@ -390,104 +397,6 @@ impl Drop for Taken<'_> {
         {
             queue.break_ring(RingFault::Inaccessible);
         }
-    }
-}
-
-/// A place in a chain's segments.
-#[derive(Debug, Clone, Copy)]
-struct Cursor {
-    segment: usize,
-    offset: usize,
-    /// Bytes from here to the chain's end.
-    left: usize,
-}
-
-impl Cursor {
-    fn new(left: usize) -> Self {
-        Self {
-            segment: 0,
-            offset: 0,
-            left,
-        }
-    }
-
-    /// Takes the next contiguous piece of at most `limit` bytes. `None` at the end of the chain.
-    fn next_piece(&mut self, segments: &[Segment], limit: usize) -> Option<(GuestAddress, usize)> {
-        let segment = segments.get(self.segment)?;
-        let len = (segment.len - self.offset).min(limit).min(self.left);
-        if len == 0 {
-            return None;
-        }
-        // Inside the segment, which was checked to lie inside guest memory.
-        let address = segment.address.unchecked_add(self.offset as u64);
-        self.left -= len;
-        self.offset += len;
-        if self.offset == segment.len {
-            self.segment += 1;
-            self.offset = 0;
-        }
-        Some((address, len))
-    }
-
-    fn read(&mut self, mem: &GuestMemoryMmap, segments: &[Segment], mut buf: &mut [u8]) -> bool {
-        if buf.len() > self.left {
-            return false;
-        }
-        let mut next = *self;
-        while let Some((address, len)) = next.next_piece(segments, buf.len()) {
-            let (piece, rest) = std::mem::take(&mut buf).split_at_mut(len);
-            if mem.read_slice(piece, address).is_err() {
-                return false;
-            }
-            buf = rest;
-        }
-        *self = next;
-        true
-    }
-
-    fn read_onto(
-        &mut self,
-        mem: &GuestMemoryMmap,
-        segments: &[Segment],
-        buf: &mut Vec<u8>,
-        n: usize,
-    ) -> bool {
-        if n > self.left {
-            return false;
-        }
-        let mut left = n;
-        let mut next = *self;
-        while let Some((address, len)) = next.next_piece(segments, left) {
-            if mem.write_all_volatile_to(address, buf, len).is_err() {
-                return false;
-            }
-            left -= len;
-        }
-        *self = next;
-        true
-    }
-
-    fn skip(&mut self, segments: &[Segment], n: usize) -> bool {
-        if n > self.left {
-            return false;
-        }
-        let mut left = n;
-        while let Some((_, len)) = self.next_piece(segments, left) {
-            left -= len;
-        }
-        true
-    }
-
-    fn write(&mut self, mem: &GuestMemoryMmap, segments: &[Segment], buf: &[u8]) -> usize {
-        let mut rest = buf;
-        while let Some((address, len)) = self.next_piece(segments, rest.len()) {
-            let (piece, behind) = rest.split_at(len);
-            if mem.write_slice(piece, address).is_err() {
-                break;
-            }
-            rest = behind;
-        }
-        buf.len() - rest.len()
     }
 }
 

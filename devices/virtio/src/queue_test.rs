@@ -324,3 +324,107 @@ fn no_verdict_is_needed_to_see_that_chains_wait() {
         .unwrap();
     assert_eq!(index, 0);
 }
+
+mod room {
+    use super::*;
+
+    /// Consumes up to `most` chains.
+    fn consume(queue: &mut Virtqueue, most: usize) {
+        for _ in 0..most {
+            let Some(chain) = queue.peek().unwrap() else {
+                return;
+            };
+            chain.consume(ChainVerdict::Drop).complete();
+        }
+    }
+
+    /// Adds so many chains of one entry.
+    fn add(bench: &mut Bench, chains: usize) {
+        for _ in 0..chains {
+            bench.driver.add(FROM_GUEST, &[Piece::Read(b"x")]);
+        }
+    }
+
+    #[test]
+    fn is_told_of_to_a_driver_that_may_have_found_none_and_asked() {
+        let (mut bench, _, mut queue) = Bench::started();
+        // Often enough for the indexes to wrap.
+        for round in 0..10_000 {
+            let chains = 1 + round % 16;
+            add(&mut bench, chains);
+            bench.driver.want_interrupt(FROM_GUEST);
+            consume(&mut queue, 16);
+            assert_eq!(
+                queue.take_interrupt_for_room(),
+                chains >= 8,
+                "round {round}"
+            );
+            bench.driver.take_all_used(FROM_GUEST);
+        }
+        add(&mut bench, 16);
+        consume(&mut queue, 16);
+        assert!(!queue.take_interrupt_for_room(), "it did not ask");
+    }
+
+    #[test]
+    fn is_told_of_although_the_ring_was_emptied_in_steps() {
+        let (mut bench, _, mut queue) = Bench::started();
+        for step in 1..=16 {
+            add(&mut bench, 16);
+            bench.driver.want_interrupt(FROM_GUEST);
+            let mut told = 0;
+            for _ in 0..16 {
+                consume(&mut queue, step);
+                told += usize::from(queue.take_interrupt_for_room());
+            }
+            assert_eq!(told, 1, "steps of {step}");
+            bench.driver.take_all_used(FROM_GUEST);
+        }
+    }
+
+    #[test]
+    fn that_one_chain_took_up_is_told_of_however_short_the_last_look_was() {
+        let (mut bench, _, mut queue) = Bench::started();
+        bench.driver.want_interrupt(FROM_GUEST);
+        add(&mut bench, 2);
+        // The rest of the ring, in one chain, of whose entries all but one are empty.
+        bench
+            .driver
+            .add(FROM_GUEST, &[const { Piece::Read(b"y") }; 14]);
+        for index in 2..15 {
+            let empty = Descriptor::new(0, 0, if index > 2 { NEXT } else { 0 }, index - 1);
+            bench.driver.put_descriptor(FROM_GUEST, index, empty);
+        }
+        assert_eq!(bench.driver.room(FROM_GUEST), 0);
+        consume(&mut queue, 1);
+        assert!(!queue.take_interrupt_for_room());
+        consume(&mut queue, 16);
+        assert!(queue.take_interrupt_for_room());
+        bench.driver.take_all_used(FROM_GUEST);
+        add(&mut bench, 1);
+        consume(&mut queue, 1);
+        assert!(!queue.take_interrupt_for_room(), "it is over");
+    }
+
+    #[test]
+    fn is_told_of_after_a_chain_of_which_nobody_knows_how_long_it_is() {
+        let (mut bench, _, mut queue) = Bench::started();
+        bench.driver.add(FROM_GUEST, &[Piece::Read(b"x")]);
+        let broken = Descriptor::new(u64::MAX, 1, 0, 0);
+        bench.driver.put_descriptor(FROM_GUEST, 0, broken);
+        consume(&mut queue, 1);
+        assert!(queue.take_interrupt_for_room());
+    }
+
+    #[test]
+    fn is_told_of_by_a_restored_queue() {
+        let (mut bench, _, mut queue) = Bench::started();
+        add(&mut bench, 16);
+        bench.driver.want_interrupt(FROM_GUEST);
+        consume(&mut queue, 3);
+        let saved = queue.save();
+        queue.restore(saved).unwrap();
+        consume(&mut queue, 16);
+        assert!(queue.take_interrupt_for_room());
+    }
+}

@@ -81,7 +81,7 @@ impl Virtqueue {
         self.queue.set_next_avail(next);
         self.queue.set_next_used(next);
         self.seen_available = Wrapping(next);
-        self.accounted = Wrapping(next);
+        self.used_when_asked = Wrapping(next);
         Ok(())
     }
 }

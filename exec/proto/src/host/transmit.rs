@@ -15,7 +15,7 @@ use crate::message::encode;
 use crate::schedule::{Slot, Turn};
 
 /// Credit with which a sender's acknowledgement can wait, in units: what it uses up with eight writes
-/// of its port. By half of its window it looks by itself (`guest::Conn::output_read`).
+/// of its port. By half of its window it looks by itself (`guest::Conn::take_credit_sought`).
 const AMPLE: u64 = 8 * FRAME_MAX as u64;
 
 impl Conn {
