@@ -179,10 +179,11 @@ impl World {
             if header.kind == ToGuest::OutputAck.to_wire()
                 && let Some(total) = body.first_chunk()
             {
-                // It may name an execution of which nothing is known any more.
+                // It may name an execution of which nothing is known any more, and say anything of it.
                 let total = u64::from_le_bytes(*total);
                 let sent = self.sent.get(&header.exec).copied().unwrap_or(0);
-                self.acked.insert(header.exec, total.min(sent));
+                let acked = self.acked.entry(header.exec).or_default();
+                *acked = (*acked).max(total.min(sent));
             }
             let whole = HEADER_LEN + body.len();
             self.partial.drain(..whole);
