@@ -94,9 +94,14 @@ fn machine(arguments: &Arguments) -> Result<()> {
 
 fn flow(arguments: &Arguments) -> Result<()> {
     let plan = flow::Plan::new(arguments.clock, arguments.quick).only(&arguments.only);
-    let (tables, broken) = flow::run(&plan)?;
-    arguments.tell(&tables)?;
-    match broken {
+    println!("\n{}\n", arguments.clock.explained());
+    let mut records = Vec::new();
+    let outcome = flow::run(&plan, |table| {
+        println!("{}", table.markdown());
+        records.extend(table.records());
+    });
+    arguments.write(&records)?;
+    match outcome? {
         Some(which) => bail!(which),
         None => Ok(()),
     }

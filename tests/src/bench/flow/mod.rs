@@ -113,42 +113,50 @@ impl Plan {
     fn wants(&self, part: Part) -> bool {
         self.only.is_empty() || self.only.contains(&part)
     }
+
+    /// Whether something is left that is measured by this clock.
+    fn has_work(&self, wall: bool) -> bool {
+        let by_wall_only = |part: &Part| matches!(part, Part::Bounds | Part::Delayed);
+        wall || self.only.is_empty() || !self.only.iter().all(by_wall_only)
+    }
 }
 
-/// Measures all that the clock can tell, saying on standard error what it is at. The tables come
-/// with what is wrong, if a bound was broken.
-pub(crate) fn run(plan: &Plan) -> Result<(Vec<Table>, Option<String>)> {
+/// Measures all that the clock can tell, saying on standard error what it is at, and shows each table as
+/// soon as it is there: what was measured is not lost with what comes later. Gives what is wrong, if a
+/// bound was broken.
+pub(crate) fn run(plan: &Plan, mut show: impl FnMut(Table)) -> Result<Option<String>> {
     let guests = Guests::find()?;
     let runtime = runtime()?;
-    let mut tables = Vec::new();
     let mut broken = None;
     let wall = plan.clock == Clock::Wall;
+    if !plan.has_work(wall) {
+        bail!("memory bounds and delayed clients are measured by wall clock: --clock wall");
+    }
     if wall && plan.wants(Part::Bounds) {
         say("memory bounds");
         let (table, wrong) = bounds::table(plan)?;
-        tables.push(table);
+        show(table);
         broken = wrong;
     }
     if plan.wants(Part::Controls) {
         say("controls and shares");
-        tables.extend(control::tables(plan, &guests, &runtime)?);
+        let tables = control::tables(plan, &guests, &runtime)?;
+        tables.into_iter().for_each(&mut show);
     }
     if plan.wants(Part::Stdout) || plan.wants(Part::Stdin) {
         say("throughput");
-        tables.extend(throughput::tables(plan, &guests, &runtime)?);
+        let tables = throughput::tables(plan, &guests, &runtime)?;
+        tables.into_iter().for_each(&mut show);
     }
     if plan.wants(Part::Latencies) {
         say("latencies");
-        tables.push(latency::table(plan, &guests, &runtime)?);
+        show(latency::table(plan, &guests, &runtime)?);
     }
     if wall && plan.wants(Part::Delayed) {
         say("delayed clients");
-        tables.push(delayed::table(plan, &guests, &runtime)?);
+        show(delayed::table(plan, &guests, &runtime)?);
     }
-    if tables.is_empty() {
-        bail!("memory bounds and delayed clients are measured by wall clock: --clock wall");
-    }
-    Ok((tables, broken))
+    Ok(broken)
 }
 
 /// A VM with the helper program and these limits.
