@@ -171,8 +171,9 @@ impl Console {
         };
         let began = Instant::now();
         port.cadence.looked_at(began);
-        // A ring that was just handed over is worth a look, too.
-        let mut worth_a_look = port.owner == Owner::EventLoop;
+        let had_the_ring = port.owner == Owner::EventLoop;
+        // A ring that was just handed over is worth a look, too, and one that a turn was too short for.
+        let mut worth_a_look = had_the_ring;
         if !least_look.is_zero() {
             lock(&self.to_guest).stream();
         }
@@ -191,36 +192,31 @@ impl Console {
             if !turn.emptied {
                 break Drained::More;
             }
+            let mut comes = false;
             if mem::take(&mut worth_a_look) && !least_look.is_zero() {
                 let look = port.cadence.look(least_look);
                 // Whoever waits for what came need not wait for the look, too.
                 drop(port);
                 self.gate.settle();
                 match self.chain_comes(look) {
-                    Some((again, comes)) => {
-                        port = again;
-                        if comes && began.elapsed() >= LOOKS_AT_MOST {
-                            break Drained::More;
-                        }
-                        if comes {
-                            continue;
-                        }
-                    }
+                    Some(looked) => (port, comes) = looked,
                     // Whoever held it raises an interrupt and rings for all that is left here.
                     None => return Drained::Everything,
                 }
             }
-            if !port.rearm() {
+            if !comes && !port.rearm() {
                 lock(&self.to_guest).pause(&*self.interrupt);
                 break Drained::Everything;
             }
+            if began.elapsed() >= LOOKS_AT_MOST {
+                break Drained::More;
+            }
         };
-        let before = port.owner;
         port.owner = match drained {
             Drained::More => Owner::EventLoop,
             Drained::Everything => Owner::Vcpu,
         };
-        if (before, port.owner) == (Owner::EventLoop, Owner::Vcpu) {
+        if had_the_ring && port.owner == Owner::Vcpu {
             port.cadence.given_back();
         }
         drained
@@ -238,7 +234,9 @@ impl Console {
                 return Some((port, comes));
             }
             drop(port);
-            let refilled = lock(&self.to_guest).is_refilled();
+            let refilled = self
+                .lock_unless_held(&self.to_guest)
+                .is_some_and(|mut port| port.is_refilled());
             if refilled {
                 self.transmit();
             }

@@ -150,14 +150,30 @@ fn a_refill_during_a_look_is_served_by_it() {
             ring.add(entry);
         }
     }));
-    let look = Duration::from_millis(1);
+    let look = Duration::from_millis(50);
     let _ = bench.console.drain_from_guest(Budget::TURN, look);
     assert_eq!(bench.console.inspect().agent.frames_to_guest, 1);
 }
 
 #[test]
+fn a_buffer_for_a_connection_that_is_over_is_no_refill() {
+    let mut bench = Bench::opened();
+    bench.console.transmit();
+    bench.driver.post(TO_GUEST, 1, 64);
+    let is_refilled = |bench: &Bench| bench.console.to_guest.lock().unwrap().is_refilled();
+    assert!(!is_refilled(&bench), "it was seen as it came");
+    bench.queue_frame(1, &[7; 100]);
+    bench.console.transmit();
+    bench.driver.add(TO_GUEST, &[Piece::Write(64)]);
+    assert!(is_refilled(&bench));
+    bench.close();
+    assert!(!is_refilled(&bench));
+}
+
+#[test]
 fn a_look_ends_as_the_device_is_held_whose_locks_it_leaves_alone() {
     let mut bench = Bench::opened();
+    bench.gate.spare_the_locks();
     send_quietly(&mut bench);
     let (began, looking) = mpsc::channel();
     *bench.gate.at_settle.lock().unwrap() = Some(Box::new(move || {

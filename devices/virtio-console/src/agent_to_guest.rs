@@ -81,7 +81,7 @@ pub(crate) struct AgentToGuest {
     pub(crate) queue: Option<Virtqueue>,
     pub(crate) link: Link,
     pub(crate) placing: Option<Placing>,
-    /// When it was looked last, the guest had posted no more buffers.
+    /// The last look found no buffer. Only looks of an open link count.
     pub(crate) dry: bool,
     pub(crate) telling: Telling,
     pub(crate) counters: ToGuestCounters,
@@ -134,7 +134,8 @@ impl AgentToGuest {
 
     /// Whether the guest has posted buffers since it was found to have none.
     pub(crate) fn is_refilled(&mut self) -> bool {
-        let queue = self.queue.as_mut().filter(|_| self.dry);
+        let dry = self.dry && self.link == Link::Open;
+        let queue = self.queue.as_mut().filter(|_| dry);
         queue.is_some_and(|queue| queue.available().unwrap_or(false))
     }
 

@@ -11,8 +11,8 @@
 //! `reclaim_consumed_buffers`):
 //!
 //! * on the agent's port an interrupt comes only if the driver may have found the ring full
-//!   ([`Virtqueue::take_interrupt_for_room`]). While one guest thread at a time writes to the port, as
-//!   the agent does: another that sleeps until the ring has room is not woken by the first one's chains;
+//!   ([`Virtqueue::take_interrupt_for_room`]). This holds while one guest thread at a time writes to the
+//!   port, as the agent does; another that sleeps until the ring has room would not be woken;
 //! * on the console and control queues none comes for a lone chain that was consumed inside its own
 //!   kick, which the driver spins for.
 //!
@@ -152,7 +152,9 @@ impl Console {
     ///
     /// Before it asks for the next kick of port 1 it looks whether another chain comes, if any had
     /// come at all or the ring was just handed over: for `least_look`, or longer where rings of the
-    /// doorbell are found to take long, but 1 ms at most, and 2 ms in a turn. Sensible are 5 to 20 µs, and zero, which
+    /// doorbell are found to take long, but 1 ms at most. A turn that looked ends after 2 ms. Between
+    /// two glances the processor is yielded, which on a busy host may take longer than the look.
+    /// Sensible are 5 to 20 µs, and zero, which
     /// is no look, where the host has a single processor.
     ///
     /// What the gate has for the guest is placed before this returns, its answers and all else: no

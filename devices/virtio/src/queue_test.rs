@@ -415,16 +415,4 @@ mod room {
         consume(&mut queue, 1);
         assert!(queue.take_interrupt_for_room());
     }
-
-    #[test]
-    fn is_told_of_by_a_restored_queue() {
-        let (mut bench, _, mut queue) = Bench::started();
-        add(&mut bench, 16);
-        bench.driver.want_interrupt(FROM_GUEST);
-        consume(&mut queue, 3);
-        let saved = queue.save();
-        queue.restore(saved).unwrap();
-        consume(&mut queue, 16);
-        assert!(queue.take_interrupt_for_room());
-    }
 }

@@ -52,6 +52,9 @@ pub fn set_now(now: Duration) {
     NOW.set(now);
 }
 
+/// Frames that the agent fills by one read of a pipe.
+const FRAMES_PER_READ: usize = 4;
+
 /// A command inside the guest, played by the test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Command {
@@ -368,7 +371,7 @@ impl Pair {
                             0 => size - at - HEADER_LEN - max,
                             _ => *size,
                         };
-                        loop {
+                        while plan.len() < FRAMES_PER_READ {
                             let planned: Vec<_> = plan.iter().map(|(_, len)| *len).collect();
                             let len = self.guest.further_read(id, stream, &planned, room);
                             if len == 0 {
