@@ -95,13 +95,7 @@ fn machine(arguments: &Arguments) -> Result<()> {
 fn flow(arguments: &Arguments) -> Result<()> {
     let plan = flow::Plan::new(arguments.clock, arguments.quick).only(&arguments.only);
     println!("\n{}\n", arguments.clock.explained());
-    let mut records = Vec::new();
-    let outcome = flow::run(&plan, |table| {
-        println!("{}", table.markdown());
-        records.extend(table.records());
-    });
-    arguments.write(&records)?;
-    match outcome? {
+    match arguments.show(|show| flow::run(&plan, show))? {
         Some(which) => bail!(which),
         None => Ok(()),
     }
@@ -116,13 +110,7 @@ fn boot(arguments: &Arguments) -> Result<()> {
     let peer = Peer::check()?;
     let plan = boot::Plan::new(arguments.clock, arguments.quick);
     println!("\n{}\nBeside: {peer}.\n", arguments.clock.explained());
-    let mut records = Vec::new();
-    let all_taken = boot::run(&plan, |table| {
-        println!("{}", table.markdown());
-        records.extend(table.records());
-    });
-    arguments.write(&records)?;
-    all_taken
+    arguments.show(|show| boot::run(&plan, show))
 }
 
 fn snapshot(arguments: &Arguments) -> Result<()> {
@@ -131,6 +119,18 @@ fn snapshot(arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
+    /// Prints each table as soon as it is there, and writes the rows of all that there were, if that was
+    /// asked for, whatever becomes of the rest.
+    fn show<T>(&self, run: impl FnOnce(&mut dyn FnMut(Table)) -> Result<T>) -> Result<T> {
+        let mut records = Vec::new();
+        let outcome = run(&mut |table: Table| {
+            println!("{}", table.markdown());
+            records.extend(table.records());
+        });
+        self.write(&records)?;
+        outcome
+    }
+
     /// Prints the tables, and writes their rows if that was asked for.
     fn tell(&self, tables: &[Table]) -> Result<()> {
         println!("\n{}\n", self.clock.explained());
