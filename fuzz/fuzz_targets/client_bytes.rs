@@ -104,6 +104,11 @@ impl World {
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         match u.int_in_range(0..=10u8)? {
             0 if self.clients.len() < CLIENTS && !self.gone => {
+                // One that has left holds its place until the server has a turn, and the server
+                // has no more than 64: the next would be refused, honest or not.
+                if self.server.attached() >= 8 * CLIENTS {
+                    self.server.turn().expect("no system call fails");
+                }
                 let stream = self.server.attach().expect("descriptors");
                 self.clients.push(Client::new(stream, self.limits));
             }
