@@ -257,9 +257,8 @@ impl AgentToGuest {
 
     /// The guest's stream pauses. Tells it of all that it may not have seen.
     pub(crate) fn pause(&mut self, interrupt: &dyn Interrupt) {
-        match self.telling {
-            Telling::Streaming(Some(_)) => self.tell(Telling::AtOnce, interrupt),
-            Telling::Streaming(None) | Telling::AtOnce => self.telling = Telling::AtOnce,
+        if let Telling::Streaming(Some(_)) = mem::take(&mut self.telling) {
+            self.tell(Telling::AtOnce, interrupt);
         }
     }
 

@@ -152,10 +152,10 @@ impl Console {
     ///
     /// Before it asks for the next kick of port 1 it looks whether another chain comes, if any had
     /// come at all or the ring was just handed over: for `least_look`, or longer where rings of the
-    /// doorbell are found to take long, but 1 ms at most. A turn that looked ends after 2 ms. Between
-    /// two glances the processor is yielded, which on a busy host may take longer than the look.
-    /// Sensible are 5 to 20 µs, and zero, which
-    /// is no look, where the host has a single processor.
+    /// doorbell are found to take long, but 1 ms at most. A turn that looks goes on to no further look
+    /// after 2 ms. Between two glances the processor is yielded, which on a busy host may take longer
+    /// than the look. Sensible are 5 to 20 µs, and zero, which is no look, where the host has a single
+    /// processor.
     ///
     /// What the gate has for the guest is placed before this returns, its answers and all else: no
     /// call of [`transmit`](Self::transmit) is needed besides, whatever the doorbell was rung for.
