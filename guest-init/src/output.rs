@@ -18,13 +18,11 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use forebay_exec_proto::TerminalSize;
+use forebay_exec_proto::guest::FRAMES_PER_READ;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread, read, readv, retry_on_intr};
 
 use crate::pty::{self, Pty};
-
-/// Places that one read of a stream may fill: the payloads of as many frames.
-pub(crate) const ROOMS: usize = 4;
 
 /// What a stream still has to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +112,7 @@ impl Output {
     /// A writer that waits for space in the pipe is woken by each read and may run at once, so one
     /// read of twice as much costs half the changes from one process to the other. A few bytes now
     /// and then come cheaper by a plain read.
-    pub(crate) fn read(&mut self, rooms: [&mut [u8]; ROOMS]) -> (usize, Then) {
+    pub(crate) fn read(&mut self, rooms: [&mut [u8]; FRAMES_PER_READ]) -> (usize, Then) {
         let Some(pipe) = &self.pipe else {
             return (0, Then::Ended(None));
         };

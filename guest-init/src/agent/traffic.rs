@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_exec_proto::guest::{Event, Transmit};
+use forebay_exec_proto::guest::{Event, FRAMES_PER_READ, Transmit};
 use forebay_exec_proto::{Bootstrap, ExecId, HEADER_LEN, QUIESCE, Ready, Stream};
 use rustix::event::epoll::EventFlags;
 
@@ -11,7 +11,6 @@ use super::token::Token;
 use crate::command::Defaults;
 use crate::console::{say, trace};
 use crate::link::{Flushed, Lost, Received, Which};
-use crate::output::ROOMS;
 use crate::power::End;
 use crate::stdin::Fed;
 
@@ -218,12 +217,12 @@ impl Agent {
         let Some(execution) = self.executions.get_mut(&id) else {
             return self.conn.stream_ended(id, stream);
         };
-        let mut sizes = [0; ROOMS];
-        let mut writes = [Which::First; ROOMS];
-        let mut payloads: [&mut [u8]; ROOMS] = Default::default();
+        let mut sizes = [0; FRAMES_PER_READ];
+        let mut writes = [Which::First; FRAMES_PER_READ];
+        let mut payloads: [&mut [u8]; FRAMES_PER_READ] = Default::default();
         let mut frames = 0;
         for (which, mut room) in [Which::First, Which::Second].into_iter().zip(link.rooms()) {
-            while frames < ROOMS {
+            while frames < FRAMES_PER_READ {
                 let size = match frames {
                     0 => max,
                     _ => {

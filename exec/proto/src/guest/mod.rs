@@ -121,6 +121,10 @@ pub enum Transmit {
     Idle,
 }
 
+/// Frames that one read of a pipe may fill: two writes of two frames of the usual size, which is what a
+/// pipe holds. See [`Conn::further_read`].
+pub const FRAMES_PER_READ: usize = 4;
+
 /// Where the connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {

@@ -187,3 +187,7 @@ fn put(buf: &mut [u8], kind: FromGuest, id: Option<ExecId>, body: &[u8]) -> Opti
     buf.get_mut(..len)?.copy_from_slice(&frame);
     Some(Transmit::Frame(len))
 }
+
+#[cfg(test)]
+#[path = "transmit_test.rs"]
+mod tests;
